@@ -1,6 +1,5 @@
-//! Access rights of an entry, as a set.
-//! The set can always be built; [`Access::is_sane`] tells whether the rights make sense together.
-//! It refuses to know who asks.
+//! Access rights of an entry, as a set of bits.
+//! Any set can be built; [`Access::is_sane`] tells whether its rights are allowed together.
 
 use core::fmt;
 use core::ops::{BitAnd, BitOr};
@@ -13,9 +12,9 @@ pub struct Access(u8);
 impl Access {
     /// No rights.
     pub const NONE: Access = Access(0);
-    /// The adapter may read for its own side.
+    /// The adapter may read for local work requests.
     pub const LOCAL_READ: Access = Access(1);
-    /// The adapter may write for its own side.
+    /// The adapter may write for local work requests.
     pub const LOCAL_WRITE: Access = Access(2);
     /// Peers may read.
     pub const REMOTE_READ: Access = Access(4);
@@ -35,7 +34,7 @@ impl Access {
         (Access::BIND, "bind"),
     ];
 
-    /// Everything.
+    /// All rights.
     pub const ALL: Access = Access(63);
 
     /// All rights of `other` are in this set.
@@ -48,12 +47,12 @@ impl Access {
         self.0 & other.0 != 0
     }
 
-    /// The bits, for storage.
+    /// The bits.
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// The rights that were stored as these bits, if all of them are rights.
+    /// The set with these bits; `None` if a bit is not a right.
     pub const fn from_bits(bits: u8) -> Option<Access> {
         if bits & !Access::ALL.0 == 0 {
             Some(Access(bits))
@@ -62,14 +61,14 @@ impl Access {
         }
     }
 
-    /// Memory must be writable for these rights.
+    /// The memory must be writable for these rights.
     pub const fn needs_writable(self) -> bool {
         self.intersects(Access(
             Access::LOCAL_WRITE.0 | Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0,
         ))
     }
 
-    /// Peers may write only where the own side may: remote write and atomics need local write.
+    /// Remote write and remote atomics need local write.
     pub const fn is_sane(self) -> bool {
         let remote = Access(Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0);
         !self.intersects(remote) || self.contains(Access::LOCAL_WRITE)
@@ -111,7 +110,7 @@ impl fmt::Debug for Access {
     }
 }
 
-/// The rights of an entry that may be in use: replaced as a whole, so that each access is judged by the old or the new set.
+/// The rights of an entry that may be in use: replaced atomically, so that each access is checked against the old or the new set.
 #[derive(Default)]
 pub struct AccessCell(AtomicU8);
 

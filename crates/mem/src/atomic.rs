@@ -1,6 +1,6 @@
 //! Atomic operations on remote words (M15): locked processor instructions on registered memory.
-//! Atomic against every other atomic and against aligned accesses of the host's processors; bulk writes may tear.
-//! It refuses words that are not aligned, which the caller reports.
+//! They are atomic with respect to each other and to aligned accesses of the host's processors; bulk writes may tear.
+//! A word that is not aligned is reported to the caller and not changed.
 
 use verbena_wire::rdmap::AtomicOp;
 
@@ -27,7 +27,7 @@ pub fn is_aligned(grant: &Placement<'_>) -> bool {
 }
 
 fn update(word: *mut u64, op: AtomicOp) -> Result<u64, Unmapped> {
-    // SAFETY: as in `execute`, for this and the exchange below. Adding nothing reads the word.
+    // SAFETY: as in `execute`, for this and the exchange below. Adding zero reads the word.
     let mut original = unsafe { guarded::fetch_add(word, 0)? };
     loop {
         let new = op.apply(original);

@@ -1,6 +1,6 @@
-//! Address translation: from an offset in a region to the bytes themselves (M3).
-//! Direct, first-order and second-order translation with every page size of the source; page lists really scatter.
-//! It refuses to check rights and bounds of an access; it promises never to leave the memory it was given.
+//! Address translation: from an offset in a region to the address of its bytes (M3).
+//! Direct, first-order and second-order translation with every page size of M3; the pages of a list need not be contiguous.
+//! A run never leaves the memory of the translation; rights and bounds of an access are checked in [`crate::check`].
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::buffer::Memory;
 use crate::refusal::Misuse;
 use crate::span::Span;
 
-/// Page sizes of the source (M3).
+/// Page sizes (M3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PageSize {
     /// 4 KiB.
@@ -54,11 +54,11 @@ impl PageSize {
     }
 }
 
-/// A host page: its first byte. What the source calls a physical page.
+/// The address of a host page; in M3, a physical page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Page(*mut u8);
 
-// SAFETY: a page is an address; accesses through it need a grant.
+// SAFETY: a page is an address, and no function here dereferences it.
 unsafe impl Send for Page {}
 // SAFETY: as above.
 unsafe impl Sync for Page {}
@@ -74,23 +74,23 @@ impl Page {
     }
 }
 
-/// Second-order translation: entries per first-level table.
+/// Second-order translation: binary logarithm of the entries of a second-level table.
 const FAN_OUT_SHIFT: u32 = 9;
 /// Entries of one second-level table.
 pub const FAN_OUT: usize = 1 << FAN_OUT_SHIFT;
-/// Page lists above this many pages are indexed in two steps.
+/// Page lists above this many pages use second-order translation.
 pub const FIRST_ORDER_MAX: usize = FAN_OUT;
 
-/// The translation of one region; windows and shared registrations hold the same one.
+/// The translation of one region, shared with its windows and shared registrations.
 #[derive(Debug)]
 pub struct Att {
     control: Control,
     /// Where the region's first byte lies in the first page.
     first_offset: u64,
     len: u64,
-    /// The lowest address of all runs, and the one behind the highest.
+    /// The lowest address of all pages, and the end of the highest.
     hull: (usize, usize),
-    /// Keeps memory of our own alive for as long as any entry translates to it.
+    /// Keeps memory of the adapter allocated as long as an entry translates to it.
     _memory: Option<Arc<Memory>>,
 }
 
@@ -117,7 +117,7 @@ impl Att {
         }
     }
 
-    /// Entries it takes in the translation tables.
+    /// Number of its entries in the translation tables.
     pub fn pages(&self) -> usize {
         match &self.control {
             Control::Direct(_) => 1,
@@ -126,7 +126,7 @@ impl Att {
         }
     }
 
-    /// All of some memory of our own, which lives at least as long as this does.
+    /// All of some memory of the adapter, which is freed after this at the earliest.
     pub(crate) fn owned(memory: Arc<Memory>) -> Att {
         let att = Att::direct(memory.start(), memory.len() as u64);
         Att {
@@ -218,12 +218,12 @@ impl Att {
         }
     }
 
-    /// Both may translate to the same bytes. False is certain.
+    /// Both may translate to the same bytes; if false, they do not.
     pub(crate) fn may_share(&self, other: &Att) -> bool {
         self.hull.0 < other.hull.1 && other.hull.0 < self.hull.1
     }
 
-    /// Every contiguous run of the translation, for probing.
+    /// Every contiguous run of the translation.
     pub fn runs(&self) -> impl Iterator<Item = Span> + '_ {
         let mut offset = 0;
         core::iter::from_fn(move || {

@@ -1,6 +1,6 @@
 //! Memory that the adapter owns: allocated, registered and freed together, so that using it needs no `unsafe`.
-//! It promises that the memory lives at least as long as any access to it, whatever its owner does.
-//! It refuses references: the owner copies in and out like everybody else.
+//! It is freed after the last entry that translates to it, even if its [`Buffer`] is dropped before. Bytes are copied in and
+//! out: peers may write them at any time, so no reference to them is made.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -16,42 +16,42 @@ use crate::refusal::Misuse;
 use crate::tpt::{Draft, Estate, Layout, Region, Reserved, Ticket, Tpt};
 use crate::vectored;
 
-/// Registered memory of our own.
+/// Registered memory of the adapter.
 #[derive(Debug)]
 pub struct Buffer {
     tpt: Arc<Tpt>,
     stag: Stag,
-    /// The STag goes when this does.
+    /// The STag is deregistered when this is dropped.
     owns_stag: bool,
-    /// What requests call its first byte. In the process that allocated the memory this is where it lies, in one that took it
-    /// over it is not.
+    /// The address of its first byte in requests: its real address in the process that allocated the memory, and the same number in a
+    /// process that took it over.
     at: u64,
     memory: Arc<Memory>,
 }
 
-/// An allocation, or a mapping, that its owner and every entry that translates to it hold together: windows and further registrations
-/// of it may outlive the owner.
+/// An allocation or a mapping, held by its buffer and by every entry that translates to it: windows and further registrations
+/// of it may outlive the buffer.
 #[derive(Debug)]
 pub(crate) struct Memory {
     bytes: *mut [u8],
     backing: Backing,
 }
 
-/// What the bytes of our own memory lie in.
+/// What a [`Memory`] was allocated from.
 #[derive(Debug)]
 enum Backing {
-    /// The allocator's.
+    /// The allocator.
     Heap,
-    /// What another process can map as well.
+    /// A mapping that another process can map as well.
     Shared(Mapping),
-    /// Pages that are taken when they are first written.
+    /// Pages that are allocated when they are first written.
     Sparse {
-        /// They go with this.
+        /// Unmapped when this is dropped.
         _pages: Pages,
     },
 }
 
-// SAFETY: the bytes are reached by raw copies only, from any thread, as registered memory always is.
+// SAFETY: the pointer owns the bytes, which are accessed by raw copies only; no thread holds a reference to them.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -91,29 +91,30 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // The others unmap themselves.
+        // The other kinds unmap themselves.
         if matches!(self.backing, Backing::Heap) {
-            // SAFETY: made by `into_raw` in `zeroed`; whoever could reach it held it, and nobody does.
+            // SAFETY: made by `into_raw` in `zeroed` and freed only here; every pointer to it is held together with an `Arc` of this,
+            // and the last was dropped.
             drop(unsafe { Box::from_raw(self.bytes) });
         }
     }
 }
 
 impl Buffer {
-    /// Allocates `len` zero bytes and registers them; users name them by their real addresses.
+    /// Allocates `len` zero bytes and registers them under their real addresses.
     pub fn new(tpt: &Arc<Tpt>, len: usize, pd: Pd, access: Access) -> Result<Buffer, Misuse> {
         Buffer::register(tpt, len, pd, access, false)
     }
 
-    /// The same, in pages that are taken from the system when they are first written, and go back when the buffer goes: for memory of
-    /// which a peer decides how much is used. What is not yet taken may be refused at any write, by the end of the process.
+    /// The same, in pages that the system allocates when they are first written, and frees with the buffer: for memory of
+    /// which a peer decides how much is used. If the system has no page left for such a write, it may end the process.
     pub fn sparse(tpt: &Arc<Tpt>, len: usize, pd: Pd, access: Access) -> Result<Buffer, Misuse> {
         let memory = Memory::sparse(Pages::new(len)?);
         let at = memory.start() as u64;
         Buffer::install(tpt, memory, (at, None), (pd, access, false))
     }
 
-    /// The same, and the registration dies with the first message of a peer that ends in it (M9).
+    /// The same as [`new`](Buffer::new), and the registration is invalidated by the first message of a peer that ends in it (M9).
     pub fn one_touch(tpt: &Arc<Tpt>, len: usize, pd: Pd, access: Access) -> Result<Buffer, Misuse> {
         Buffer::register(tpt, len, pd, access, true)
     }
@@ -125,10 +126,10 @@ impl Buffer {
         Buffer::install(tpt, memory, (at, None), (pd, access, false))
     }
 
-    /// What another process needs to take it over (V1), and the memory itself.
+    /// What another process needs to take it over (V1), and the descriptor of the memory.
     ///
-    /// Refused if the memory is not [shared](Buffer::shared), if its registration is pending, is good for one touch or is not
-    /// the buffer's own, and while windows are bound to it.
+    /// Fails if the memory is not [shared](Buffer::shared), if its registration is pending, one-touch or not the buffer's own,
+    /// and while windows are bound to it.
     pub fn estate(&self) -> Result<(Estate, BorrowedFd<'_>), Misuse> {
         let Backing::Shared(mapping) = &self.memory.backing else {
             return Err(Misuse::Private(self.stag));
@@ -136,8 +137,8 @@ impl Buffer {
         Ok((self.tpt.estate(self.stag)?, mapping.fd()))
     }
 
-    /// Takes over what another process had (V1): its memory wherever there is room for it, under the STag and the addresses that
-    /// peers and requests know.
+    /// Takes over the memory of another process (V1): mapped at any address, registered under the STag and the addresses that
+    /// peers and requests use.
     pub fn adopt(tpt: &Arc<Tpt>, fd: OwnedFd, estate: Estate, pd: Pd) -> Result<Buffer, Misuse> {
         let Estate {
             stag,
@@ -166,7 +167,7 @@ impl Buffer {
         Buffer::install(tpt, memory, (at, None), (pd, access, one_touch))
     }
 
-    /// Registers memory of ours, which users call `at`, under this STag or the next.
+    /// Registers memory of the adapter at the address `at`, under this STag or a new one.
     fn install(
         tpt: &Arc<Tpt>,
         memory: Memory,
@@ -181,7 +182,8 @@ impl Buffer {
             access,
             one_touch,
         };
-        // SAFETY: the memory is ours, mapped and writable, and every entry that translates to it holds it.
+        // SAFETY: `memory` is mapped and writable, and every entry that translates to it holds an `Arc` of it, so that it stays so
+        // until the entry is removed.
         let stag = unsafe {
             match stag {
                 None => tpt.register_unprobed(region),
@@ -197,8 +199,8 @@ impl Buffer {
         })
     }
 
-    /// Allocates `len` zero bytes and promises their registration (V5): the buffer's STag can be told to anybody at once, and
-    /// is good for accesses when the reserved entry is complete.
+    /// Allocates `len` zero bytes and reserves their registration (V5): the buffer's STag is known at once, and usable when the
+    /// reserved entry is complete.
     pub fn pending(
         tpt: &Arc<Tpt>,
         len: usize,
@@ -206,7 +208,7 @@ impl Buffer {
         access: Access,
     ) -> Result<(Buffer, Reserved), Misuse> {
         let (memory, draft) = draft(len, pd, access, false);
-        // SAFETY: the allocation is ours, and whatever translates to it holds it.
+        // SAFETY: the draft's translation holds an `Arc` of the allocation, and so does the entry made of it.
         let reserved = unsafe { tpt.reserve(draft) }?;
         let buffer = Buffer {
             tpt: tpt.clone(),
@@ -218,8 +220,8 @@ impl Buffer {
         Ok((buffer, reserved))
     }
 
-    /// Allocates `len` zero bytes and prepares their registration under an STag of the caller's (M4), who frees the STag:
-    /// it may stand for other memory later.
+    /// Allocates `len` zero bytes and prepares their registration under an STag of the caller (M4). The caller frees the STag,
+    /// which may be registered for other memory later.
     pub fn prepared(
         tpt: &Arc<Tpt>,
         stag: Stag,
@@ -227,7 +229,7 @@ impl Buffer {
         (pd, access, one_touch): (Pd, Access, bool),
     ) -> Result<(Buffer, Ticket), Misuse> {
         let (memory, draft) = draft(len, pd, access, one_touch);
-        // SAFETY: the allocation is ours, and whatever translates to it holds it.
+        // SAFETY: the draft's translation holds an `Arc` of the allocation, and so does the entry made of it.
         let ticket = unsafe { tpt.prepare(stag, draft) }?;
         let buffer = Buffer {
             tpt: tpt.clone(),
@@ -244,7 +246,7 @@ impl Buffer {
         self.stag
     }
 
-    /// The address of its first byte, as requests name it.
+    /// The address of its first byte in requests.
     pub fn at(&self) -> u64 {
         self.at
     }
@@ -263,8 +265,8 @@ impl Buffer {
     pub fn write(&self, offset: usize, bytes: &[u8]) -> bool {
         let fits = self.fits(offset, bytes.len());
         if fits {
-            // SAFETY: inside the allocation, which lives as long as we do; `bytes` is not part of it, because nobody
-            // can have a reference into it.
+            // SAFETY: `fits` checked that the range is inside the allocation, which `self.memory` keeps alive; `bytes` does not
+            // overlap it, because no reference into it is ever made.
             unsafe {
                 let to = self.memory.start().add(offset);
                 core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
@@ -279,7 +281,7 @@ impl Buffer {
             return Vec::new();
         }
         let mut copy = vec![0; len];
-        // SAFETY: inside the allocation, which lives as long as we do.
+        // SAFETY: `fits` checked that the range is inside the allocation, which `self.memory` keeps alive; `copy` is a new vector.
         unsafe {
             let from = self.memory.start().add(offset);
             core::ptr::copy_nonoverlapping(from, copy.as_mut_ptr(), len);
@@ -291,8 +293,8 @@ impl Buffer {
     pub fn read_into(&self, offset: usize, into: &mut [u8]) -> bool {
         let fits = self.fits(offset, into.len());
         if fits {
-            // SAFETY: inside the allocation, which lives as long as we do; `into` is not part of it, because nobody can
-            // have a reference into it.
+            // SAFETY: `fits` checked that the range is inside the allocation, which `self.memory` keeps alive; `into` does not
+            // overlap it, because no reference into it is ever made.
             unsafe {
                 let from = self.memory.start().add(offset);
                 core::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len());
@@ -301,7 +303,7 @@ impl Buffer {
         fits
     }
 
-    /// Reads from a descriptor into `head` and then into `len` bytes at `offset`, in one call and without a copy; bytes in all.
+    /// Reads from a descriptor into `head` and then into `len` bytes at `offset`, in one call and without a copy; returns the bytes in all.
     pub fn read_from(
         &self,
         fd: BorrowedFd<'_>,
@@ -312,11 +314,11 @@ impl Buffer {
         if !self.fits(offset, len) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // SAFETY: inside the allocation, which lives as long as we do and is reached by raw accesses only.
+        // SAFETY: `fits` checked that the range is inside the allocation, which `self.memory` keeps alive; no reference into it exists.
         unsafe { vectored::read(fd, head, self.memory.start().add(offset), len) }
     }
 
-    /// Writes `head` and then `len` bytes from `offset` to a descriptor, in one call and without a copy; bytes in all.
+    /// Writes `head` and then `len` bytes from `offset` to a descriptor, in one call and without a copy; returns the bytes in all.
     pub fn write_to(
         &self,
         fd: BorrowedFd<'_>,
@@ -327,7 +329,7 @@ impl Buffer {
         if !self.fits(offset, len) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // SAFETY: inside the allocation, which lives as long as we do.
+        // SAFETY: `fits` checked that the range is inside the allocation, which `self.memory` keeps alive.
         unsafe { vectored::write(fd, head, self.memory.start().add(offset), len) }
     }
 
@@ -336,7 +338,7 @@ impl Buffer {
     }
 }
 
-/// Zero bytes of our own, and a registration of them to come.
+/// Allocates zero bytes, and a draft of their registration.
 fn draft(len: usize, pd: Pd, access: Access, one_touch: bool) -> (Arc<Memory>, Draft) {
     let memory = Arc::new(Memory::zeroed(len));
     let draft = Draft {
@@ -351,7 +353,7 @@ fn draft(len: usize, pd: Pd, access: Access, one_touch: bool) -> (Arc<Memory>, D
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // Refused while windows are bound to it, through which peers may reach it: then the entry keeps the memory.
+        // Fails while windows are bound to it, through which peers may access it: then the entry keeps the memory.
         if self.owns_stag {
             let _ = self.tpt.deregister(self.stag);
         }

@@ -1,6 +1,6 @@
-//! The checks on every access: local (M6) and remote (M7), as one pure function each.
-//! They promise a refusal with the numbers that did not match, in the order of the source: type, domain, scope, bounds, right.
-//! They refuse to know memory; validity and tag instance are checked by the table before.
+//! The checks on every access, as one pure function each: local (M6), remote (M7) and iSCSI (M12).
+//! The order is type, scope of a window, domain, bounds, right; the first that fails is returned with the numbers that did not match.
+//! Validity and tag instance are checked by the table before.
 
 use verbena_wire::Stag;
 
@@ -9,22 +9,22 @@ use crate::entry::{Entry, Kind, Pd};
 use crate::refusal::Refusal;
 use crate::window::Scope;
 
-/// May peers name regions, or windows only (M7)?
+/// What peers may name (M7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Policy {
-    /// Regions with remote rights are open to peers.
+    /// Windows, and regions with remote rights.
     #[default]
     Verbs,
-    /// Peers may name windows only.
+    /// Windows only.
     WindowsOnly,
 }
 
-/// An access that wants to be granted.
+/// An access to be checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reach {
     /// The entry.
     pub stag: Stag,
-    /// The first byte, as the entry's user names it.
+    /// The first byte, in the entry's addresses.
     pub at: u64,
     /// Bytes.
     pub len: u64,
@@ -36,7 +36,7 @@ pub struct Reach {
     pub needs: Access,
 }
 
-/// M6: a data segment of our own side. Only regions; windows are for peers.
+/// M6: a data segment of a local work request. Only regions; windows are for peers.
 pub fn local(entry: &Entry, reach: &Reach) -> Result<(), Refusal> {
     let stag = reach.stag;
     if entry.kind != Kind::Region {
@@ -54,7 +54,7 @@ pub fn remote(entry: &Entry, reach: &Reach, policy: Policy) -> Result<(), Refusa
         Kind::Region if policy == Policy::Verbs => domain(entry, reach)?,
         Kind::Window(scope) => {
             in_scope(scope, reach)?;
-            // A type 2A window is tied to its queue pair alone; all others also to the domain.
+            // The scope of a type 2A window is its queue pair alone; all others are also tied to the domain.
             if !matches!(scope, Scope::QueuePair(_)) {
                 domain(entry, reach)?;
             }
@@ -65,7 +65,7 @@ pub fn remote(entry: &Entry, reach: &Reach, policy: Policy) -> Result<(), Refusa
     right(entry, reach)
 }
 
-/// M12: an R2T or a Data-In of a target. The buffers of a command count from zero, whatever its start address refers to.
+/// M12: an R2T or a Data-In of a target. Offsets in the buffers of a command count from zero, whatever its start address refers to.
 pub fn command(entry: &Entry, reach: &Reach) -> Result<(), Refusal> {
     let (stag, at, len) = (reach.stag, reach.at, reach.len);
     is_command(entry, stag, reach.pd)?;

@@ -1,6 +1,5 @@
 //! One entry of the translation and protection table, with every field of M2.
-//! An entry is immutable while it is valid, except for its rights; what changes under way (touched, stored sequence) lives beside it.
-//! It refuses to know how it is found or who holds it.
+//! A valid entry does not change, except for its rights; its touched state (M9) is kept in the slot.
 
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ pub struct Pd(pub u32);
 pub enum Kind {
     /// A memory region.
     Region,
-    /// A memory window and who may use it.
+    /// A memory window and its scope.
     Window(Scope),
     /// The buffers of one iSCSI command.
     Iscsi,
@@ -38,25 +37,25 @@ pub struct Entry {
     pub pd: Pd,
     /// Its rights, the window-binding control among them.
     pub access: AccessCell,
-    /// It dies with the first message that ends in it (M9).
+    /// It is invalidated by the first message that ends in it (M9).
     pub one_touch: bool,
-    /// Its own consumer and, where the scope allows, a peer may invalidate it.
+    /// The local program and, where the scope allows, a peer may invalidate it.
     pub invalidatable: bool,
     /// The translation, which other entries may share.
     pub att: Arc<Att>,
-    /// Where its first byte lies in the translation; a window's lies inside its region's.
+    /// Offset of its first byte in the translation; a window's lies within its region's.
     pub att_offset: u64,
-    /// A window's region.
+    /// A window's region, by STag index.
     pub parent: Option<u32>,
 }
 
 impl Entry {
-    /// A window, not memory of its own.
+    /// It is a window.
     pub fn is_window(&self) -> bool {
         matches!(self.kind, Kind::Window(_))
     }
 
-    /// The offset in the translation of the byte peers call `to`; callers have checked bounds.
+    /// The offset in the translation of the byte that peers address as `to`; the caller has checked the bounds.
     pub(crate) fn offset_of(&self, to: u64) -> u64 {
         self.att_offset + (to - self.start.get())
     }

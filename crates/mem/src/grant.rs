@@ -1,6 +1,6 @@
-//! Checked access to registered memory for one moment: a [`Placement`] may write, a [`Gather`] may read.
-//! A grant promises that its bytes stay mapped and in their entry until it is dropped, which makes revokers wait:
-//! hold it for one copy or one non-blocking system call, never longer. It refuses to give references.
+//! Checked access to registered memory: a [`Placement`] may write, a [`Gather`] may read.
+//! Until a grant is dropped its entry stays valid, and calls that revoke the entry wait: it is held for one copy or one
+//! non-blocking system call. The bytes are copied, never referenced; a copy fails with [`Unmapped`] if the program unmapped them.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use crate::guarded::Unmapped;
 use crate::slot;
 use crate::span::{Span, Spans};
 
-/// What a grant covers: bytes of one entry, already checked.
+/// The bytes of one entry that a grant covers; the access has been checked.
 #[derive(Debug)]
 pub(crate) struct Window<'a> {
     pub(crate) grant: slot::Grant<'a>,
     /// Offset in the translation.
     pub(crate) offset: u64,
     pub(crate) len: u64,
-    /// The entry dies with the first message that ends in it (M9).
+    /// The entry is invalidated by the first message that ends in it (M9).
     pub(crate) one_touch: bool,
 }
 
 impl Window<'_> {
-    /// The contiguous run at `from` bytes into the window, at most `len` bytes.
+    /// The contiguous run at offset `from`, at most `len` bytes.
     fn run(&self, from: u64, len: u64) -> Span {
         let len = len.min(self.len.saturating_sub(from));
         let span = self
@@ -29,23 +29,23 @@ impl Window<'_> {
         span.unwrap_or(Span::new(core::ptr::null_mut(), 0))
     }
 
-    /// Adds all of it to `spans`, as many runs as fit; returns the bytes added.
+    /// Adds all runs to `spans`, as many as fit; returns the bytes added.
     fn spans(&self, spans: &mut Spans) -> u64 {
         let before = spans.bytes();
         self.walk(0, self.len, |span| spans.push(span));
         (spans.bytes() - before) as u64
     }
 
-    /// Calls `each` with every part of the window that lies in the same memory as a part of `other`: offset and bytes.
+    /// Calls `each` with the offset and length of every part whose memory is also a part of `other`.
     ///
-    /// Memory is the same if its address is. Memory that a program has mapped at two addresses is not recognized.
+    /// Compared by address: memory that the program has mapped at two addresses is not recognized.
     fn shared(&self, other: &Window<'_>, mut each: impl FnMut(u64, u64)) {
         let att = |window: &Window<'_>| window.grant.entry(|entry| entry.att.clone());
         let (Some(own), Some(theirs)) = (att(self), att(other)) else {
             return;
         };
         if Arc::ptr_eq(&own, &theirs) {
-            // One region, or a window and its region: the place in the translation says it all.
+            // One region, or a window and its region: offsets in the same translation can be compared.
             let low = self.offset.max(other.offset);
             let high = (self.offset + self.len).min(other.offset + other.len);
             if low < high {
@@ -72,7 +72,7 @@ impl Window<'_> {
         });
     }
 
-    /// Calls `f` with each run of `len` bytes from `from` on, until it says stop.
+    /// Calls `f` with each run of `len` bytes from `from` on, until it returns false.
     fn walk(&self, from: u64, len: u64, mut f: impl FnMut(Span) -> bool) {
         let (mut at, end) = (from, from.saturating_add(len).min(self.len));
         while at < end {
@@ -104,8 +104,8 @@ impl Placement<'_> {
         self.0.len == 0
     }
 
-    /// The entry dies with the first message that ends in it (M9): whoever places such a message's last segment, serves a
-    /// read or does an atomic asks [`touch`](crate::Tpt::touch) or [`spend`](crate::Tpt::spend) before.
+    /// The entry is invalidated by the first message that ends in it (M9): before the last segment of such a message is placed, a
+    /// read served or an atomic executed, the caller calls [`touch`](crate::Tpt::touch) or [`spend`](crate::Tpt::spend).
     pub fn is_one_touch(&self) -> bool {
         self.0.one_touch
     }
@@ -115,13 +115,13 @@ impl Placement<'_> {
         self.0.spans(spans)
     }
 
-    /// Copies `bytes` to `at` bytes into the grant; what does not fit is left out. Returns bytes copied.
+    /// Copies `bytes` to offset `at` of the grant; what does not fit is left out. Returns bytes copied.
     pub fn write(&self, at: u64, bytes: &[u8]) -> Result<usize, Unmapped> {
         let (mut rest, mut copied) = (bytes, Ok(()));
         self.0.walk(at, bytes.len() as u64, |span| {
             let (now, later) = rest.split_at(span.len().min(rest.len()));
-            // SAFETY: the grant is ours to write until we are dropped, and a private slice is not registered memory
-            // of this entry: the adapter copies from its own stage.
+            // SAFETY: the span lies in the bytes that this grant may write, and `self` holds the grant during the call. `now` is a
+            // Rust slice and therefore not registered memory, to which no references are made.
             copied = unsafe { span.copy_in(now) };
             rest = later;
             copied.is_ok()
@@ -149,8 +149,8 @@ impl Gather<'_> {
         self.0.len == 0
     }
 
-    /// The entry dies with the first message that ends in it (M9): whoever places such a message's last segment, serves a
-    /// read or does an atomic asks [`touch`](crate::Tpt::touch) or [`spend`](crate::Tpt::spend) before.
+    /// The entry is invalidated by the first message that ends in it (M9): before the last segment of such a message is placed, a
+    /// read served or an atomic executed, the caller calls [`touch`](crate::Tpt::touch) or [`spend`](crate::Tpt::spend).
     pub fn is_one_touch(&self) -> bool {
         self.0.one_touch
     }
@@ -160,17 +160,18 @@ impl Gather<'_> {
         self.0.spans(spans)
     }
 
-    /// Calls `each` with every part of the granted bytes that `placement` would overwrite: offset in the grant and bytes.
+    /// Calls `each` with the offset and length of every part of the granted bytes that a write to `placement` would overwrite.
     pub fn overlaps(&self, placement: &Placement<'_>, each: impl FnMut(u64, u64)) {
         self.0.shared(&placement.0, each);
     }
 
-    /// Copies from `at` bytes into the grant to `to`; returns bytes copied.
+    /// Copies from offset `at` of the grant to `to`; returns bytes copied.
     pub fn read(&self, at: u64, to: &mut [u8]) -> Result<usize, Unmapped> {
         let (mut done, len, mut copied) = (0, to.len(), Ok(()));
         self.0.walk(at, len as u64, |span| {
             let n = span.len().min(len - done);
-            // SAFETY: the grant is ours to read until we are dropped; `to` is a private slice.
+            // SAFETY: the span lies in the bytes that this grant may read, and `self` holds the grant during the call; `to` is a
+            // Rust slice and therefore not registered memory.
             copied = unsafe { span.copy_out(&mut to[done..done + n]) };
             done += n;
             copied.is_ok()
@@ -179,11 +180,12 @@ impl Gather<'_> {
         Ok(done)
     }
 
-    /// Appends `len` bytes from `at` bytes into the grant to `to`; returns bytes appended. If it fails, a part may have been.
+    /// Appends `len` bytes from offset `at` of the grant to `to`; returns bytes appended. If it fails, a part may have been.
     pub fn append_to(&self, at: u64, len: usize, to: &mut Vec<u8>) -> Result<usize, Unmapped> {
         let (before, mut copied) = (to.len(), Ok(()));
         self.0.walk(at, len as u64, |span| {
-            // SAFETY: the grant is ours to read until we are dropped; `to` is a private buffer.
+            // SAFETY: the span lies in the bytes that this grant may read, and `self` holds the grant during the call; `to` is a
+            // vector and therefore not registered memory.
             copied = unsafe { span.append_to(to) };
             copied.is_ok()
         });

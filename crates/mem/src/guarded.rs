@@ -22,7 +22,7 @@ pub struct Unmapped;
 )]
 mod arch;
 
-/// `arch::long`, once it is known.
+/// Result of `arch::long`, set by [`catch_faults`].
 static LONG: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 fn done(answer: c_int) -> Result<(), Unmapped> {
@@ -79,7 +79,7 @@ pub(crate) unsafe fn store_64(to: *mut u64, value: u64) -> Result<(), Unmapped> 
 /// As [`copy`], and the word is aligned.
 pub(crate) unsafe fn fetch_add(word: *mut u64, add: u64) -> Result<u64, Unmapped> {
     let mut before = 0;
-    // SAFETY: the caller's contract; `before` is ours.
+    // SAFETY: the caller's contract; `before` is a local variable.
     done(unsafe { arch::fetch_add(word, add, &raw mut before) }).map(|()| before)
 }
 
@@ -93,23 +93,23 @@ pub(crate) unsafe fn compare_exchange(
     new: u64,
 ) -> Result<u64, Unmapped> {
     let mut before = 0;
-    // SAFETY: the caller's contract; `before` is ours.
+    // SAFETY: the caller's contract; `before` is a local variable.
     done(unsafe { arch::compare_exchange(word, expected, new, &raw mut before) }).map(|()| before)
 }
 
-/// The signals of an access to memory that is not there: unmapped or protected, and beyond the end of a mapped file.
+/// Signals of an access to memory that is unmapped or protected, and of one beyond the end of a mapped file.
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
-/// The actions that were there before ours.
+/// The actions that were installed before this module's.
 static BEFORE: [std::sync::OnceLock<libc::sigaction>; 2] =
     [const { std::sync::OnceLock::new() }; 2];
 
-/// Has faults in copies from and to registered memory end the copy instead of the process, from now on. Handlers of other faults that are
-/// installed before keep working; one that is installed later without passing faults on ends this protection.
+/// From now on a fault in a copy from or to registered memory ends the copy instead of the process. Handlers of other faults that are
+/// installed before keep working; one that is installed later and does not call the previous handler ends this protection.
 pub fn catch_faults() {
     LONG.store(arch::long(), Ordering::Relaxed);
     for (signal, before) in SIGNALS.into_iter().zip(&BEFORE) {
-        // Installed once, whichever thread comes first.
+        // Installed once, by the first thread.
         before.get_or_init(|| {
             // SAFETY: zeroes are a valid action.
             let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
@@ -117,7 +117,7 @@ pub fn catch_faults() {
             action.sa_sigaction = on_fault as *const () as usize;
             // On the alternate stack where there is one: a stack overflow is a fault, too.
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-            // SAFETY: both are valid actions that outlive the calls, and the handler only calls what a handler may.
+            // SAFETY: both are valid actions that live until the calls return; `on_fault` calls async-signal-safe functions and the previous handler.
             unsafe {
                 libc::sigaction(signal, core::ptr::null(), &raw mut before);
                 libc::sigaction(signal, &raw const action, core::ptr::null_mut());
@@ -128,7 +128,7 @@ pub fn catch_faults() {
 }
 
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel calls this with a context.
+    // SAFETY: with SA_SIGINFO the kernel passes the context of the interrupted thread as third argument.
     if unsafe { arch::leave(context) } {
         return;
     }
@@ -151,8 +151,8 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
             }
         }
         _ => {
-            // The default: the instruction runs again and faults with no handler; a signal that was sent is sent again.
-            // SAFETY: zeroes are the default action; `info` is the kernel's, and both calls are allowed in a handler.
+            // The default: the instruction is executed again and faults without a handler; a signal that was sent is raised again.
+            // SAFETY: zeroes are the default action; `info` is valid until the handler returns, and both calls are async-signal-safe.
             unsafe {
                 let action: libc::sigaction = core::mem::zeroed();
                 libc::sigaction(signal, &raw const action, core::ptr::null_mut());

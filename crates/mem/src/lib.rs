@@ -1,8 +1,7 @@
-//! Memory that peers may touch: who may touch which bytes, where those bytes lie, and until when (M2–M9, M15).
-//! A [`Tpt`] turns an STag, an address and a length into a *grant* — a [`Placement`] to write or a [`Gather`] to read —
-//! that lasts one copy or one non-blocking system call; revoking an entry makes new grants fail and waits for running ones.
-//! It refuses to know queues and messages, and it never makes a Rust reference to registered memory:
-//! the program that owns it and the peers that may write it do so at any time.
+//! Registered memory: which accesses to it are allowed, and where its bytes are (M2–M9, M15).
+//! A [`Tpt`] checks an STag, an address and a length and returns a *grant* — a [`Placement`] to write or a [`Gather`] to read —
+//! for one copy or one non-blocking system call; revoking an entry makes new grants fail and waits for those that exist.
+//! No code here makes a Rust reference to registered memory: the program and the peers may write it at any time.
 //!
 //! Reading order: [`guarded`] → [`span`] → [`att`] → [`entry`] → [`check`] → `slot` (the grant protocol, modelled with loom) →
 //! [`tpt`] → [`grant`] → [`targets`], [`sources`] → [`window`] → [`touch`] → [`atomic`] → [`probe`] → [`mapping`] →

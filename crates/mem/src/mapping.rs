@@ -1,7 +1,6 @@
-//! Memory of our own that another process can map as well (V1): a memfd, mapped shared, whose size nobody can change.
-//! It promises that all of it stays readable and writable as long as this lives, whatever a process that shares it does:
-//! a file that could be made shorter is refused, since touching what it lost would end us. It refuses references, as all memory
-//! that others may write, and to be private in a forked child: parent and child share it, too.
+//! Memory of the adapter that another process can map as well (V1): a memfd, mapped shared, sealed against changes of its size.
+//! All of it stays readable and writable as long as the [`Mapping`] lives, whatever another process does: a file that could be
+//! truncated is not accepted, since an access beyond its end raises SIGBUS. A forked child shares the memory with its parent.
 
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
@@ -16,15 +15,15 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::refusal::Unfit;
 
-/// What keeps the size as it is: neither shorter nor longer, and these seals are the last.
+/// The size can be neither reduced nor increased, and no seal can be added.
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
 
-/// The file system of memfds with pages of the usual size. One with huge pages may run out of them at any touch, which ends us.
+/// The file system of memfds with pages of the usual size. With huge pages any first access may find none left, which raises SIGBUS.
 const TMPFS: u64 = 0x0102_1994;
 
-/// Memory that processes share, mapped here.
+/// Memory shared between processes, mapped into this one.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
@@ -32,22 +31,22 @@ pub struct Mapping {
     memfd: Memfd,
 }
 
-// SAFETY: the bytes are reached by raw copies and processor atomics only, from any thread, as registered memory always is.
+// SAFETY: the mapping belongs to no thread, and its bytes are accessed by raw copies and processor atomics only.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// `len` zero bytes in a file of their own.
+    /// `len` zero bytes in a new file.
     pub fn new(len: usize) -> Result<Mapping, Unfit> {
         let memfd = Memfd::new()?;
-        // Nothing cannot be mapped, so the least is a byte.
+        // A mapping of zero bytes is an error (EINVAL).
         ftruncate(&memfd, len.max(1) as u64).map_err(system("ftruncate"))?;
         fcntl_add_seals(&memfd, SEALS).map_err(system("fcntl F_ADD_SEALS"))?;
         Mapping::of(memfd, len)
     }
 
-    /// The first `len` bytes of a file that another process made, wherever there is room for them.
+    /// The first `len` bytes of a file of another process, mapped at any address.
     pub fn adopt(fd: OwnedFd, len: usize) -> Result<Mapping, Unfit> {
         let memfd = Memfd::from(fd);
         let size = memfd.size()?;
@@ -58,7 +57,7 @@ impl Mapping {
         Mapping::of(memfd, len)
     }
 
-    /// All of a file that another process made.
+    /// All of a file of another process.
     pub fn adopt_all(fd: OwnedFd) -> Result<Mapping, Unfit> {
         let memfd = Memfd::from(fd);
         let len = usize::try_from(memfd.size()?);
@@ -68,10 +67,10 @@ impl Mapping {
     /// Maps a file whose size cannot change and is at least `len`.
     fn of(memfd: Memfd, len: usize) -> Result<Mapping, Unfit> {
         let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new mapping wherever the kernel likes, which nobody else knows.
+        // SAFETY: without MAP_FIXED the kernel chooses unused addresses, so no existing memory changes.
         let start = unsafe { mmap(core::ptr::null_mut(), len.max(1), rights, flags, &memfd, 0) };
         let start = start.map_err(system("mmap"))?;
-        // The kernel never maps the first page for one who does not name it.
+        // The kernel maps nothing at address 0 unless asked to.
         let start = NonNull::new(start.cast()).ok_or(Unfit::System {
             call: "mmap",
             errno: Errno::NOMEM.raw_os_error(),
@@ -79,7 +78,7 @@ impl Mapping {
         Ok(Mapping { start, len, memfd })
     }
 
-    /// Its first byte, which begins a page.
+    /// Its first byte, at the start of a page.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -102,13 +101,13 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped in `of` with this length; whoever could reach it held us, and nobody does.
+        // SAFETY: mapped in `of` with this length and unmapped only here. Users of the address hold this mapping, and it is being dropped.
         let gone = unsafe { munmap(self.start.as_ptr().cast(), self.len.max(1)) };
         debug_assert!(gone.is_ok(), "{gone:?}");
     }
 }
 
-/// Private zero bytes of our own in pages of their own. None is taken before it is touched, and all go back at the end.
+/// Private zero bytes in pages of their own. A page is allocated when it is first written, and all are freed when this is dropped.
 #[derive(Debug)]
 pub struct Pages {
     start: NonNull<u8>,
@@ -124,10 +123,10 @@ impl Pages {
     /// `len` zero bytes.
     pub fn new(len: usize) -> Result<Pages, Unfit> {
         let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a new mapping wherever the kernel likes, which nobody else knows.
+        // SAFETY: without MAP_FIXED the kernel chooses unused addresses, so no existing memory changes.
         let start = unsafe { mmap_anonymous(core::ptr::null_mut(), len.max(1), rights, flags) };
         let start = start.map_err(system("mmap"))?;
-        // As above: never the first page.
+        // As in `Mapping::of`: never at address 0.
         let start = NonNull::new(start.cast()).ok_or(Unfit::System {
             call: "mmap",
             errno: Errno::NOMEM.raw_os_error(),
@@ -135,7 +134,7 @@ impl Pages {
         Ok(Pages { start, len })
     }
 
-    /// Its first byte, which begins a page.
+    /// Its first byte, at the start of a page.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -150,15 +149,15 @@ impl Pages {
         self.len == 0
     }
 
-    /// Leaves the pages to the caller; [`from_raw`](Pages::from_raw) takes them back.
+    /// Gives up ownership of the pages; [`from_raw`](Pages::from_raw) takes it back.
     pub fn into_raw(self) -> NonNull<u8> {
         ManuallyDrop::new(self).start
     }
 
-    /// Pages that were left to the caller.
+    /// Takes back pages of [`into_raw`](Pages::into_raw).
     ///
     /// # Safety
-    /// `start` came from [`into_raw`](Pages::into_raw) of pages of this length, and is given back once.
+    /// `start` came from [`into_raw`](Pages::into_raw) of pages of this length, and is passed here once.
     pub unsafe fn from_raw(start: NonNull<u8>, len: usize) -> Pages {
         Pages { start, len }
     }
@@ -166,13 +165,13 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length; whoever could reach it held us, and nobody does.
+        // SAFETY: mapped in `new` with this length and unmapped only here. Users of the address hold these pages, and they are being dropped.
         let gone = unsafe { munmap(self.start.as_ptr().cast(), self.len.max(1)) };
         debug_assert!(gone.is_ok(), "{gone:?}");
     }
 }
 
-/// The file. It is closed by the bare system call: the C library's is a point of cancellation, and memory may be freed under locks.
+/// A descriptor closed by the system call itself: `close` of the C library is a cancellation point, and memory may be freed under locks.
 #[derive(Debug)]
 struct Memfd(ManuallyDrop<OwnedFd>);
 
@@ -181,18 +180,18 @@ impl Memfd {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let make = |flags| memfd_create("verbena", flags);
         let fd = match make(flags | MemfdFlags::NOEXEC_SEAL) {
-            // A kernel before 6.3 does not know that a file may be nothing to execute; later ones may insist on it.
+            // Kernels before 6.3 do not know MFD_NOEXEC_SEAL; later ones may require it (sysctl vm.memfd_noexec).
             Err(Errno::INVAL) => make(flags),
             answer => answer,
         };
         Ok(Memfd::from(fd.map_err(system("memfd_create"))?))
     }
 
-    /// Its size, which is known to stay.
+    /// Its size, after a check that it cannot change.
     fn size(&self) -> Result<u64, Unfit> {
         let has = match fcntl_get_seals(self) {
             Ok(has) => has,
-            // What is no memory has no seals.
+            // EINVAL: the file does not support seals.
             Err(Errno::INVAL) => return Err(Unfit::NotMemory),
             Err(errno) => return Err(system("fcntl F_GET_SEALS")(errno)),
         };
@@ -204,7 +203,7 @@ impl Memfd {
         if of.f_type as u64 != TMPFS {
             return Err(Unfit::NotMemory);
         }
-        // After the seals were seen, lest it be cut in between.
+        // After the check of the seals: before it, the file could still have been truncated.
         let size = fstat(self).map_err(system("fstat"))?.st_size;
         Ok(u64::try_from(size).unwrap_or(0))
     }
@@ -224,14 +223,14 @@ impl AsFd for Memfd {
 
 impl Drop for Memfd {
     fn drop(&mut self) {
-        // SAFETY: taken once, because this is the end of `self`.
+        // SAFETY: called once, since `self.0` is not used after drop.
         let fd = unsafe { ManuallyDrop::take(&mut self.0) };
-        // SAFETY: the number was ours alone, and nobody can have borrowed it beyond our end.
+        // SAFETY: `fd` is an open descriptor that this owned alone; borrows of it end before `self` is dropped.
         unsafe { rustix::io::close(fd.into_raw_fd()) };
     }
 }
 
-/// Names the call in what it was refused with.
+/// Maps an error of this system call.
 fn system(call: &'static str) -> impl Fn(Errno) -> Unfit {
     move |errno| Unfit::System {
         call,

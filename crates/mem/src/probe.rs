@@ -1,5 +1,5 @@
-//! Checks of memory before registration: mapped, readable and, where the rights ask for it, writable.
-//! The check reads the process's list of mappings and leaves the pages as they are: registering takes no memory. Unmapped or
+//! Checks of memory before registration: mapped, readable and, for rights that write, writable.
+//! The check reads the process's list of mappings and does not touch the pages: registering allocates no memory. Unmapped or
 //! read-only memory is an error here instead of a fault in the middle of a transfer; memory that is unmapped afterwards is not checked again.
 
 use std::fs::File;
@@ -65,12 +65,12 @@ pub fn mapped(span: &Span, write: bool) -> Result<(), Misuse> {
     let end = at.checked_add(len).ok_or(unmapped)?;
     let is_mapped = queried(at, end, write)
         .or_else(|Unreadable| listed(at, end, write))
-        // Neither a descriptor nor /proc: the pages themselves are all that can be asked.
+        // Neither a descriptor nor /proc is available: ask for the pages themselves.
         .unwrap_or_else(|Unreadable| populated(at, end, write));
     is_mapped.then_some(()).ok_or(unmapped)
 }
 
-/// The same for all that a translation leads to.
+/// The same for all runs of a translation.
 pub fn all_mapped(att: &Att, write: bool) -> Result<(), Misuse> {
     att.runs().try_for_each(|span| mapped(&span, write))
 }
@@ -146,7 +146,7 @@ fn covered(
             return Ok(false);
         };
         at = vma.end.min(end);
-        // A file ends once: if it has the last page, it has those before.
+        // If the file reaches to the last page, it has those before.
         if !vma.read || (write && !vma.write) || (vma.file && !populated(at - 1, at, false)) {
             return Ok(false);
         }
@@ -163,8 +163,8 @@ fn populated(start: usize, end: usize, write: bool) -> bool {
     } else {
         Advice::LinuxPopulateRead
     };
-    // SAFETY: populating changes no byte and frees nothing; for an address that is not ours to touch the kernel
-    // answers with an error.
+    // SAFETY: populating changes no byte and frees nothing; for an address that is not mapped or not accessible the kernel
+    // returns an error.
     let answer = unsafe { madvise(start as *mut _, end - start, advice) };
     matches!(answer, Ok(()) | Err(Errno::INVAL))
 }

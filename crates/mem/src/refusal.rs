@@ -1,7 +1,6 @@
-//! Why memory says no: to an access ([`Refusal`]), to a caller that sets things up wrongly ([`Misuse`]), and to what is not
-//! memory as it should be ([`Unfit`]).
-//! Each carries the numbers that did not match.
-//! It refuses to know completion statuses and Terminate codes; the adapter translates.
+//! Errors of this crate: an access that is not allowed ([`Refusal`]), a wrong request to set up or remove an entry ([`Misuse`]),
+//! and a descriptor that is not usable as shared memory ([`Unfit`]).
+//! Each carries the numbers that did not match; the adapter maps them to completion statuses and Terminate codes.
 
 use verbena_wire::Stag;
 
@@ -21,7 +20,7 @@ pub enum Refusal {
     /// The entry is one-touch, and a message has ended in it before (M9).
     #[error("STag {stag} is good for one touch and was touched before")]
     Touched { stag: Stag },
-    /// An entry that is promised and not there yet: ask again when it is (V5). Whatever is known of it allows the access.
+    /// The entry is reserved and its registration not complete: to be tried again then (V5). All checks on what is known of it passed.
     #[error("STag {stag} is pending: its registration is not done")]
     Pending { stag: Stag },
     /// An entry of the wrong type: a window where a region is needed, or an iSCSI entry.
@@ -64,7 +63,7 @@ impl From<Unmapped> for Refusal {
     }
 }
 
-/// A request to set up or tear down an entry that makes no sense. Nothing has changed.
+/// A wrong request to set up or remove an entry. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[expect(
     missing_docs,
@@ -91,10 +90,10 @@ pub enum Misuse {
     /// The STag names no entry that could be used so.
     #[error("STag {0} is not an entry that can be used so")]
     Stag(Stag),
-    /// The entry is promised and not there yet; a control queue pair will see to it (V5).
+    /// The entry is reserved and its registration not complete; a control queue pair completes it (V5).
     #[error("STag {0} is pending: its registration is not done")]
     Pending(Stag),
-    /// Another instance than the one that may be registered next (M4).
+    /// The STag's key is not the one that may be registered next at its index (M4).
     #[error("STag {stag} has another tag instance than {next:#04x}, which is next")]
     Instance { stag: Stag, next: u8 },
     /// The STag has no room for so many pages (M4).
@@ -103,13 +102,13 @@ pub enum Misuse {
     /// More room than one STag may have.
     #[error("room for {pages} pages, at most {limit}")]
     Pages { pages: u32, limit: u32 },
-    /// The table has not so much room left for registration by work request (M4).
+    /// The table has not that many pages left for registration by work request (M4).
     #[error("room for {pages} pages, and the table has {left} left (setting `max_pages`)")]
     Room { pages: u32, left: u64 },
     /// The STag belongs to another protection domain.
     #[error("STag {stag} belongs to protection domain {owner}, not {asker}")]
     Domain { stag: Stag, owner: u32, asker: u32 },
-    /// The entry is in use: windows are bound to it, or it is shared.
+    /// Windows are bound to the region.
     #[error("STag {stag} is in use by {users} other entries")]
     Busy { stag: Stag, users: u32 },
     /// The table is full.
@@ -118,16 +117,16 @@ pub enum Misuse {
     /// The window's bind breaks a rule.
     #[error("bind refused: {0}")]
     Bind(&'static str),
-    /// The region's memory is this process's alone (V1).
+    /// The region's memory is not shared with other processes (V1).
     #[error("STag {0} stands for memory that is not shared: it cannot move to another process")]
     Private(Stag),
-    /// The region dies with a touch, of which only this process knows whether it was (M9, V1).
+    /// A one-touch region: its touched state cannot be transferred (M9, V1).
     #[error("STag {0} is good for one touch: it cannot move to another process")]
     OneTouch(Stag),
-    /// A name that the table cannot give.
+    /// An STag whose index is outside the table's range.
     #[error("the index of STag {stag} is not one of {first} to {last}, which the table has")]
     Outside { stag: Stag, first: u32, last: u32 },
-    /// A name that somebody has.
+    /// An STag whose index is in use.
     #[error("the index of STag {0} is in use")]
     Taken(Stag),
     /// The memory cannot be shared with another process (V1).
@@ -135,7 +134,7 @@ pub enum Misuse {
     Unfit(#[from] Unfit),
 }
 
-/// Why a descriptor is no memory that processes could share (V1). Nothing is mapped.
+/// Why a descriptor is not memory that processes can share (V1). Nothing is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[expect(
     missing_docs,
@@ -145,13 +144,13 @@ pub enum Unfit {
     /// A file on a disc, a socket, a memfd of huge pages.
     #[error("the descriptor is no memfd with pages of the usual size")]
     NotMemory,
-    /// Whoever else has it could make it shorter.
+    /// Another process that has the descriptor could truncate it.
     #[error("the memfd has seals {has:#x} and needs {needs:#x}: its size could change")]
     Unsealed { has: u32, needs: u32 },
-    /// Less than was promised.
+    /// Shorter than the region.
     #[error("the memfd has {size} bytes, not {len}")]
     Short { size: u64, len: u64 },
-    /// The system refused.
+    /// A system call failed.
     #[error("{call}: {}", std::io::Error::from_raw_os_error(*.errno))]
     System { call: &'static str, errno: i32 },
 }

@@ -1,10 +1,10 @@
-//! One slot of the table and the grant protocol on it: one atomic word says whether the slot is valid, its key, and how many use it.
-//! It promises that an entry is never changed while anybody uses it, that revoking makes new uses fail at once,
-//! and that waiting for running uses ends when they do. It refuses to know what an entry means.
+//! One slot of the table and the grant protocol on it. One atomic word has the state, the key and the number of grants.
+//! Invariants: an entry is written only by the owner of the slot (states `BUSY` and `SETTLING`) after all grants were
+//! released; from the moment a slot is owned new grants fail, and the owner waits for the existing ones.
 //!
 //! The word: bits 0–31 count grants, bits 32–39 hold the key, bits 40–42 the state. A grant costs one addition and one
-//! subtraction; no lock. A pending entry (V5) can be looked at under a grant like a valid one, but whoever gets it is told
-//! that it must not be used yet. The protocol is modelled with loom in `slot/tests.rs`.
+//! subtraction; no lock. A pending entry (V5) can be read under a grant like a valid one, but [`Answer::Pending`] tells
+//! the caller that its memory must not be used yet. The protocol is modelled with loom in `slot/tests.rs`.
 
 mod touch;
 
@@ -18,18 +18,18 @@ const GRANTS: u64 = 0xffff_ffff;
 const KEY_SHIFT: u32 = 32;
 const KEY: u64 = 0xff << KEY_SHIFT;
 const STATE: u64 = 7 << 40;
-/// Nothing to use here.
+/// No entry to use.
 const FREE: u64 = 0;
-/// Somebody is changing the slot and is the only one who may.
+/// Owned: only the owner may change the slot.
 const BUSY: u64 = 1 << 40;
-/// The entry may be used by whoever knows the key.
+/// The entry may be used under its key.
 const VALID: u64 = 2 << 40;
-/// The entry is promised to whoever knows the key, and may not be used yet (V5).
+/// The entry is reserved under its key, and may not be used yet (V5).
 const PENDING: u64 = 3 << 40;
-/// As busy, but what was promised is still to be had or refused a moment later: nobody is told that it is not there.
+/// Owned like `BUSY`, on the way from `PENDING` to valid or gone: lookups get [`Answer::Settling`] instead of `Nothing`.
 const SETTLING: u64 = 4 << 40;
 
-/// One slot. The entry is written only in state `BUSY` or `SETTLING` with no grants, by the one who made it so.
+/// One slot. The entry is written only in state `BUSY` or `SETTLING` with no grants, by the owner.
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(align(64)))]
 pub(crate) struct Slot {
@@ -37,21 +37,21 @@ pub(crate) struct Slot {
     entry: UnsafeCell<Option<Entry>>,
     /// Windows bound to this region.
     users: AtomicU32,
-    /// Whether the entry was touched since it was put here (M9): the number of a [`Touch`] in bits 0–31, its kind above.
-    /// It stays when the entry is gone, so that whoever comes late is told why.
+    /// The [`Touch`] of the entry since it was put here (M9): its number in bits 0–31, its kind above, 0 for none. It is kept
+    /// when the entry is removed, so that a later access gets the reason.
     touch: AtomicU64,
 }
 
-// SAFETY: `entry` is read under a grant or ownership and written under ownership only; the word's acquire and release
-// operations order the two.
+// SAFETY: `entry` is read under a grant or by the owner, and written by the owner only; the acquire and release
+// operations on `word` order the two.
 unsafe impl Sync for Slot {}
 // SAFETY: nothing in a slot is tied to a thread.
 unsafe impl Send for Slot {}
 
-/// What stood in the way of making a slot busy.
+/// Why a slot could not be owned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unavailable {
-    /// It is valid, but should not be.
+    /// It is valid, and a free one was asked for.
     Valid,
     /// It is not valid, or has another key.
     Invalid,
@@ -59,21 +59,21 @@ pub(crate) enum Unavailable {
     Pending,
 }
 
-/// What a slot answers to one who wants to use it.
+/// Result of a lookup.
 #[derive(Debug)]
 pub(crate) enum Answer<'a> {
-    /// Its entry, to be used.
+    /// The entry, to be used.
     Valid(Grant<'a>),
-    /// Its entry, to be looked at: it is not there yet.
+    /// The entry, to be read only: its registration is not complete.
     Pending(Grant<'a>),
-    /// It was pending a moment ago, and in a moment it is valid or gone.
+    /// It was pending and is being made valid or removed: to be tried again.
     Settling,
-    /// Nothing under this key.
+    /// No entry under this key.
     Nothing,
 }
 
 impl Slot {
-    /// A free slot whose next key will be `key`.
+    /// A free slot with this key.
     pub(crate) fn new(key: u8) -> Slot {
         Slot {
             word: AtomicU64::new(FREE | (u64::from(key) << KEY_SHIFT)),
@@ -88,7 +88,7 @@ impl Slot {
         key_of(self.word.load(Ordering::Relaxed))
     }
 
-    /// Uses the entry, if it is valid under this key.
+    /// A grant on the entry, if it is valid under this key.
     pub(crate) fn acquire(&self, key: u8) -> Option<Grant<'_>> {
         match self.ask(key) {
             Answer::Valid(grant) => Some(grant),
@@ -96,9 +96,9 @@ impl Slot {
         }
     }
 
-    /// Uses the entry if it is valid under this key, or looks at it if it is pending.
+    /// A grant on the entry if it is valid under this key, or to read it if it is pending.
     pub(crate) fn ask(&self, key: u8) -> Answer<'_> {
-        // Counting first makes a revoker wait for us from here on; if the state is wrong we were never really here.
+        // Counted first, so that an owner waits from here on; where the state does not match, dropping `grant` undoes it.
         let word = self.word.fetch_add(GRANT, Ordering::Acquire);
         let grant = Grant { slot: self };
         match word & STATE {
@@ -109,7 +109,7 @@ impl Slot {
         }
     }
 
-    /// Looks at the entry, valid or pending, under this key.
+    /// Reads the entry, valid or pending, under this key.
     pub(crate) fn look<R>(&self, key: u8, look: impl FnOnce(&Entry) -> R) -> Option<R> {
         let mut turn = 0;
         loop {
@@ -124,13 +124,13 @@ impl Slot {
         }
     }
 
-    /// The entry is pending under this key, or was a moment ago and is being settled.
+    /// The entry is pending under this key, or being settled.
     pub(crate) fn is_pending(&self, key: u8) -> bool {
         let word = self.word.load(Ordering::Acquire);
         matches!(word & STATE, PENDING | SETTLING) && key_of(word) == key
     }
 
-    /// Makes a free slot ours, to publish an entry in it.
+    /// Owns a free slot, to publish an entry in it.
     pub(crate) fn claim(&self) -> Result<Owned<'_>, Unavailable> {
         self.own(BUSY, |word| match word & STATE {
             FREE => Some(Ok(())),
@@ -140,7 +140,7 @@ impl Slot {
         })
     }
 
-    /// Makes a pending slot ours: whoever was promised the entry gets it or is told that it will not come.
+    /// Owns a pending slot, to make its entry valid or remove it.
     pub(crate) fn settle(&self, key: u8) -> Result<Owned<'_>, Unavailable> {
         self.own(SETTLING, |word| match word & STATE {
             PENDING if key_of(word) == key => Some(Ok(())),
@@ -149,7 +149,7 @@ impl Slot {
         })
     }
 
-    /// Makes a valid slot ours: new grants fail from here on. `key` of `None` takes it whatever its key.
+    /// Owns a valid slot: new grants fail from here on. With `None` any key matches.
     pub(crate) fn revoke(&self, key: Option<u8>) -> Result<Owned<'_>, Unavailable> {
         self.own(BUSY, |word| match word & STATE {
             VALID if key.is_none_or(|key| key_of(word) == key) => Some(Ok(())),
@@ -159,7 +159,7 @@ impl Slot {
         })
     }
 
-    /// Makes the slot ours, whether it is valid or free; waits while somebody else has it. A pending one is not taken.
+    /// Owns a slot that is valid or free; waits while it has another owner. A pending one is not taken.
     pub(crate) fn take(&self) -> Result<Owned<'_>, Unavailable> {
         self.own(BUSY, |word| match word & STATE {
             VALID | FREE => Some(Ok(())),
@@ -168,7 +168,7 @@ impl Slot {
         })
     }
 
-    /// Moves to `BUSY` or `SETTLING` when `judge` says so, waits while it says nothing, gives up when it says no.
+    /// Moves to state `to` when `judge` returns `Ok`, waits while it returns `None`, fails with its error.
     fn own(
         &self,
         to: u64,
@@ -198,7 +198,7 @@ impl Slot {
         }
     }
 
-    /// Leaves `BUSY` or `SETTLING` for a state and key, keeping the count of those who are looking in meanwhile.
+    /// Changes from `BUSY` or `SETTLING` to a state and key, keeping the number of grants: lookups may count themselves at any time.
     fn leave(&self, state: u64, key: u8) {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
@@ -232,17 +232,18 @@ fn key_of(word: u64) -> u8 {
     ((word & KEY) >> KEY_SHIFT) as u8
 }
 
-/// The right to use a slot's entry for a moment.
+/// The right to read a slot's entry: [`Slot::own`] returns only after it is dropped.
 #[derive(Debug)]
 pub(crate) struct Grant<'a> {
     slot: &'a Slot,
 }
 
 impl<'a> Grant<'a> {
-    /// Looks at the entry.
+    /// Reads the entry.
     pub(crate) fn entry<R>(&self, f: impl FnOnce(&Entry) -> R) -> Option<R> {
         self.slot.entry.with(|entry| {
-            // SAFETY: `acquire` counted us while the slot was valid, so nobody owns it until we are dropped.
+            // SAFETY: `ask` counted this grant while the slot was valid or pending. An owner waits in `quiesce` until the count
+            // is zero before it writes, so the entry is not written until this grant is dropped.
             unsafe { (*entry).as_ref() }.map(f)
         })
     }
@@ -254,19 +255,19 @@ impl<'a> Grant<'a> {
 
 impl Drop for Grant<'_> {
     fn drop(&mut self) {
-        // Release: whatever we did under the grant happens before a revoker goes on.
+        // Release: all reads under the grant happen before the owner's write.
         self.slot.word.fetch_sub(GRANT, Ordering::Release);
     }
 }
 
-/// A busy slot without grants: only its holder may change it. It must end in a state; by itself it becomes free.
+/// A slot without grants, in state `BUSY` or `SETTLING`: only the owner may change it. Dropped, it becomes free with the next key.
 #[derive(Debug)]
 pub(crate) struct Owned<'a> {
     slot: &'a Slot,
 }
 
 impl Owned<'_> {
-    /// Waits until no grant taken before is left. Latecomers come and go, but see a busy slot and touch nothing.
+    /// Waits until no grant is left. Lookups that come later count themselves too, but find the slot owned and do not read the entry.
     fn quiesce(&self) {
         let mut turn = 0;
         while self.slot.word.load(Ordering::Acquire) & GRANTS != 0 {
@@ -275,39 +276,39 @@ impl Owned<'_> {
         }
     }
 
-    /// A copy of the entry that stands here.
+    /// A copy of the entry.
     pub(crate) fn entry(&self) -> Option<Entry> {
         self.look(Entry::clone)
     }
 
-    /// Looks at the entry that stands here.
+    /// Reads the entry.
     pub(crate) fn look<R>(&self, f: impl FnOnce(&Entry) -> R) -> Option<R> {
         self.slot.entry.with(|entry| {
-            // SAFETY: we own the slot, nobody writes.
+            // SAFETY: only the owner writes the entry, and that is `self`.
             unsafe { (*entry).as_ref() }.map(f)
         })
     }
 
-    /// Publishes an entry under a key: from here on it may be used.
+    /// Makes an entry valid under a key.
     pub(crate) fn publish(self, key: u8, entry: Entry) {
         self.put(entry);
         self.finish(VALID, key);
     }
 
-    /// Promises an entry under a key: what is known of it can be looked at, and it may not be used yet (V5).
+    /// Makes an entry pending under a key: it can be read, and may not be used yet (V5).
     pub(crate) fn promise(self, key: u8, entry: Entry) {
         self.put(entry);
         self.finish(PENDING, key);
     }
 
-    /// Empties the slot and keeps its key: a window that is there now and bound to nothing.
+    /// Removes the entry and keeps the key: an allocated window that is not bound.
     pub(crate) fn vacate(self) {
         let key = self.slot.key();
         self.clear();
         self.finish(FREE, key);
     }
 
-    /// Leaves the slot empty, for an entry that will come under this key.
+    /// Leaves the slot free under this key, for an entry that is put here later.
     pub(crate) fn leave_to(self, key: u8) {
         self.clear();
         self.finish(FREE, key);
@@ -316,8 +317,8 @@ impl Owned<'_> {
     fn put(&self, entry: Entry) {
         self.slot.forget_touch();
         self.slot.entry.with_mut(|slot| {
-            // SAFETY: we own the slot and no grant was left when it became ours; those that came since see a busy
-            // slot and do not look at the entry.
+            // SAFETY: `self` owns the slot, and `quiesce` saw no grant; lookups since then find the slot owned and do not
+            // read the entry.
             unsafe { *slot = Some(entry) }
         });
     }
@@ -329,14 +330,14 @@ impl Owned<'_> {
         });
     }
 
-    /// Leaves the slot as it was: an entry is valid again, under the same key.
+    /// Leaves the slot as it was: an entry becomes valid again, under the same key.
     pub(crate) fn restore(self) {
         let state = self.look(|_| VALID).unwrap_or(FREE);
         let key = self.slot.key();
         self.finish(state, key);
     }
 
-    /// Empties the slot; its next key will be another one.
+    /// Removes the entry and increments the key.
     pub(crate) fn release(self) {
         drop(self);
     }

@@ -1,6 +1,6 @@
-//! Where the next bytes of a stream come from: heads and trailers of the sender's own, payload in granted memory between them.
-//! It promises that every span it names may be read for as long as it lives, since it holds the grants and borrows the rest;
-//! that is why copying out of it needs no `unsafe`. It refuses to know what the bytes mean.
+//! The bytes of one write to a stream: headers and trailers that are borrowed, and payload in granted memory between them.
+//! Every span may be read as long as the `Sources` live, since they hold the grants and the borrows; so copying from them needs no
+//! `unsafe` of the caller.
 
 use core::marker::PhantomData;
 
@@ -10,7 +10,7 @@ use crate::grant::Gather;
 use crate::guarded::Unmapped;
 use crate::span::{Span, Spans};
 
-/// Most pieces of registered memory that one write takes.
+/// Most grants in one write.
 pub const MAX_GATHERS: usize = 32;
 
 /// Sources for one write.
@@ -22,7 +22,7 @@ pub struct Sources<'a> {
 }
 
 impl<'a> Sources<'a> {
-    /// No source yet. Inlined, so that it is made where it stays.
+    /// No source yet. Inlined to be built in place.
     #[inline(always)]
     pub const fn new() -> Sources<'a> {
         Sources {
@@ -32,7 +32,7 @@ impl<'a> Sources<'a> {
         }
     }
 
-    /// Adds granted memory; returns how much of it fits. After a part nothing may follow.
+    /// Adds granted memory; returns how much of it fits. After a part nothing may be added.
     pub fn gather(&mut self, gather: Gather<'a>) -> usize {
         if self.gathers.is_full() {
             return 0;
@@ -42,13 +42,13 @@ impl<'a> Sources<'a> {
         added as usize
     }
 
-    /// Adds bytes of the sender's own; false if there are too many sources already.
+    /// Adds borrowed bytes; false if there are too many sources already.
     pub fn own(&mut self, bytes: &'a [u8]) -> bool {
         self.spans
             .push_apart(Span::new(bytes.as_ptr().cast_mut(), bytes.len()))
     }
 
-    /// Bytes in all.
+    /// Bytes of all sources.
     pub fn bytes(&self) -> usize {
         self.spans.bytes()
     }
@@ -64,7 +64,8 @@ impl<'a> Sources<'a> {
         for span in self.spans.as_slice() {
             let left = most - (to.len() - before);
             let part = Span::new(span.as_ptr(), span.len().min(left));
-            // SAFETY: the span is granted to us or borrowed by us for 'a; `to` is a private buffer.
+            // SAFETY: `part` lies in a span of a grant that `self` holds or of a slice that it borrows for 'a; `to` is a vector of the
+            // caller, mutably borrowed, and therefore neither.
             unsafe { part.append_to(to)? };
         }
         Ok(to.len() - before)

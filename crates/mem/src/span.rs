@@ -1,6 +1,5 @@
-//! A raw run of bytes in registered memory, and a short list of them.
-//! A span promises nothing about what the bytes are: others may change them at any time, so it is copied from and to, never borrowed.
-//! It refuses to become a slice.
+//! An address and a length in registered memory, and a bounded list of such spans.
+//! Other threads and peers may change the bytes at any time, so they are copied from and to by address: no slice or reference is made of them.
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -8,7 +7,7 @@ use arrayvec::ArrayVec;
 
 use crate::guarded::{self, Unmapped};
 
-/// A run of bytes that others may read and write meanwhile; laid out like the system's `struct iovec`.
+/// A run of bytes that other threads may read and write concurrently; laid out like `struct iovec`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Span {
@@ -16,14 +15,14 @@ pub struct Span {
     len: usize,
 }
 
-// SAFETY: a span is an address and a number. Whoever copies through it must hold a grant, which is what makes the
-// access sound on any thread.
+// SAFETY: a span is an address and a length and gives no access by itself. The copying functions are `unsafe`: their
+// callers hold a grant, which is valid on any thread.
 unsafe impl Send for Span {}
-// SAFETY: as above; a shared span offers no more than a copied one.
+// SAFETY: as above; all fields are `Copy` and never changed through a shared reference.
 unsafe impl Sync for Span {}
 
 impl Span {
-    /// Names `len` bytes at `start`. Naming is harmless; copying is what needs a grant.
+    /// `len` bytes at `start`, unchecked; only copying needs a grant.
     pub const fn new(start: *mut u8, len: usize) -> Span {
         Span { start, len }
     }
@@ -43,9 +42,9 @@ impl Span {
         self.len == 0
     }
 
-    /// Copies `from` to the front of the span. Its last word, up to eight bytes that share their alignment, is written once
-    /// and behind all others: a program that waits for the last byte may use the memory as soon as it has seen it, while
-    /// the C library's copying may write bytes twice.
+    /// Copies `from` to the front of the span. The bytes in the aligned eight-byte word of the last byte are written once and
+    /// after all others: a program that polls the last byte may use the memory as soon as it has changed. The copy of the other
+    /// bytes may write some of them twice.
     ///
     /// # Safety
     /// The caller holds a grant to write this span, and `from` does not lie in it.
@@ -57,8 +56,8 @@ impl Span {
         let in_word = (self.start.addr() + most) % size_of::<u64>();
         let body = most.saturating_sub(in_word);
         let (before, last) = from.split_at(body);
-        // SAFETY: the grant keeps the bytes registered, and no reference to them exists: the program may race with this copy, which
-        // concerns only the values of bytes.
+        // SAFETY: the caller's grant keeps the bytes registered during the call; no reference to them exists, since none is ever
+        // made to registered memory. The program may access them concurrently, which affects only the values that it reads.
         unsafe {
             guarded::copy(self.start, before.as_ptr(), body)?;
             fence(Ordering::Release);
@@ -72,7 +71,7 @@ impl Span {
     /// The caller holds a grant to read this span, and `to` does not lie in it.
     pub(crate) unsafe fn copy_out(&self, to: &mut [u8]) -> Result<(), Unmapped> {
         debug_assert!(to.len() <= self.len);
-        // SAFETY: the grant keeps the bytes registered; see `copy_in` for races.
+        // SAFETY: the caller's grant keeps the bytes registered during the call, and `to` is a separate slice of at most their length.
         unsafe { guarded::copy(to.as_mut_ptr(), self.start, to.len()) }
     }
 
@@ -82,8 +81,8 @@ impl Span {
     /// The caller holds a grant to read this span, and `to` does not lie in it.
     pub(crate) unsafe fn append_to(&self, to: &mut Vec<u8>) -> Result<(), Unmapped> {
         to.reserve(self.len);
-        // SAFETY: the grant keeps the bytes registered; the vector has room for as many bytes behind its end, and they
-        // are written before its length says so.
+        // SAFETY: the caller's grant keeps the bytes registered during the call; `reserve` made room for `self.len` bytes behind
+        // the vector's end, and its length is set after they are written.
         unsafe {
             let end = to.as_mut_ptr().add(to.len());
             guarded::copy(end, self.start, self.len)?;
@@ -93,13 +92,13 @@ impl Span {
     }
 }
 
-/// Writes up to eight bytes of one aligned word, each once: as one word if they are one, or as halves of it.
+/// Writes up to eight bytes that lie in one aligned word, each once: by one store if they are eight or four aligned bytes, else one by one.
 ///
 /// # Safety
-/// There is room for them, and nobody has a reference to it.
+/// `to` is valid for writes of `bytes.len()` bytes, and no reference to them exists.
 unsafe fn write_word(to: *mut u8, bytes: &[u8]) -> Result<(), Unmapped> {
     let is_aligned = |len: usize| to.addr().is_multiple_of(len);
-    // SAFETY: the caller's word, and the alignment was looked at.
+    // SAFETY: the caller's contract; the alignment for the wider stores is checked here.
     unsafe {
         if let Ok(word) = bytes.try_into()
             && is_aligned(8)
@@ -116,7 +115,7 @@ unsafe fn write_word(to: *mut u8, bytes: &[u8]) -> Result<(), Unmapped> {
     }
 }
 
-/// Most spans that one system call is given.
+/// Most spans in one system call.
 pub const MAX_SPANS: usize = 64;
 
 /// A bounded list of spans, in order.
@@ -124,12 +123,12 @@ pub const MAX_SPANS: usize = 64;
 pub struct Spans {
     spans: ArrayVec<Span, MAX_SPANS>,
     bytes: usize,
-    /// Nothing may be joined with the last span.
+    /// The next span must not be joined with the last one.
     apart: bool,
 }
 
 impl Spans {
-    /// No spans. Inlined, so that it is made where it stays: it is a kilobyte, of which nothing but a count is written.
+    /// No spans. Inlined to be built in place: it is a kilobyte, of which only the length is written.
     #[inline(always)]
     pub const fn new() -> Spans {
         Spans {
@@ -139,7 +138,7 @@ impl Spans {
         }
     }
 
-    /// Adds a span of registered memory, joined with the one before if they touch; false if the list is full.
+    /// Adds a span of registered memory, joined with the one before if they are adjacent; false if the list is full.
     pub fn push(&mut self, span: Span) -> bool {
         let apart = self.apart;
         let touches = |last: &&mut Span| !apart && last.start.wrapping_add(last.len) == span.start;
@@ -151,8 +150,8 @@ impl Spans {
         self.add(span, false)
     }
 
-    /// Adds a span of borrowed bytes; false if the list is full. It is joined with nothing, even if it touches: a borrow
-    /// gives no right to what lies beside it.
+    /// Adds a span of borrowed bytes; false if the list is full. It is joined with no other span, even an adjacent one: the
+    /// borrow covers no other bytes.
     pub(crate) fn push_apart(&mut self, span: Span) -> bool {
         self.add(span, true)
     }
@@ -169,7 +168,7 @@ impl Spans {
         true
     }
 
-    /// No further span fits unless it touches the last one.
+    /// No further span fits unless it is adjacent to the last one.
     pub fn is_full(&self) -> bool {
         self.spans.is_full()
     }
@@ -184,7 +183,7 @@ impl Spans {
         self.bytes
     }
 
-    /// Forgets them.
+    /// Removes all.
     pub fn clear(&mut self) {
         self.spans.clear();
         self.apart = false;

@@ -1,6 +1,5 @@
-//! The atomics of the grant protocol: the standard library's, or loom's when the protocol is being modelled.
-//! It promises that the rest of the crate cannot tell the difference.
-//! It refuses to hold anything else.
+//! The atomics and the cell of the grant protocol: those of the standard library, or loom's with `cfg(loom)`.
+//! Both offer the same interface to `slot.rs`.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -30,7 +29,7 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Lets another thread run while we wait for it.
+/// Backs off in a loop that waits for another thread.
 pub(crate) fn pause(turn: u32) {
     #[cfg(loom)]
     {
@@ -38,7 +37,7 @@ pub(crate) fn pause(turn: u32) {
         loom::thread::yield_now();
     }
     #[cfg(not(loom))]
-    // A grant lasts one copy: spin for about that long, then give the processor away.
+    // A grant lasts one copy: spin for about that long, then yield the processor.
     if turn < 200 {
         core::hint::spin_loop();
     } else {

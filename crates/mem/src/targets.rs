@@ -1,6 +1,6 @@
-//! Where the next bytes of a stream go: granted memory first, then stages of the reader's own.
-//! It promises that every span it names may be written for as long as it lives, since it holds the grants and borrows the stages;
-//! that is why filling it needs no `unsafe`. It refuses to know what the bytes mean.
+//! The memory for one read from a stream: granted memory, and stages that are borrowed.
+//! Every span may be written as long as the `Targets` live, since they hold the grants and the borrows; so filling them needs no
+//! `unsafe` of the caller.
 
 use core::marker::PhantomData;
 
@@ -10,10 +10,10 @@ use crate::grant::Placement;
 use crate::guarded::Unmapped;
 use crate::span::{Span, Spans};
 
-/// Most pieces of registered memory that one read goes to.
+/// Most grants in one read.
 pub const MAX_PLACES: usize = 32;
 
-/// Places for one read.
+/// Targets of one read.
 #[derive(Debug, Default)]
 pub struct Targets<'a> {
     spans: Spans,
@@ -22,7 +22,7 @@ pub struct Targets<'a> {
 }
 
 impl<'a> Targets<'a> {
-    /// No place yet. Inlined, so that it is made where it stays.
+    /// No target yet. Inlined to be built in place.
     #[inline(always)]
     pub const fn new() -> Targets<'a> {
         Targets {
@@ -32,7 +32,7 @@ impl<'a> Targets<'a> {
         }
     }
 
-    /// Adds granted memory; returns how much of it fits. After a part nothing may follow.
+    /// Adds granted memory; returns how much of it fits. After a part nothing may be added.
     pub fn place(&mut self, place: Placement<'a>) -> usize {
         if self.places.is_full() {
             return 0;
@@ -42,28 +42,28 @@ impl<'a> Targets<'a> {
         added as usize
     }
 
-    /// Adds a stage; false if there are too many places already.
+    /// Adds a stage; false if there are too many targets already.
     pub fn stage(&mut self, stage: &'a mut [u8]) -> bool {
         self.spans
             .push_apart(Span::new(stage.as_mut_ptr(), stage.len()))
     }
 
-    /// Bytes that fit in all.
+    /// Bytes of all targets.
     pub fn bytes(&self) -> usize {
         self.spans.bytes()
     }
 
-    /// The places, for a system call that writes them before this is dropped.
+    /// The targets, for a system call that writes them before this is dropped.
     pub fn spans(&self) -> &[Span] {
         self.spans.as_slice()
     }
 
-    /// Copies `bytes` to the places, in order, as far as they fit; returns how many.
+    /// Copies `bytes` to the targets, in order, as far as they fit; returns how many.
     pub fn fill(&mut self, bytes: &[u8]) -> Result<usize, Unmapped> {
         self.fill_at(0, bytes)
     }
 
-    /// The same behind the first `skip` bytes of the places.
+    /// The same behind the first `skip` bytes of the targets.
     #[inline]
     pub fn fill_at(&mut self, skip: usize, bytes: &[u8]) -> Result<usize, Unmapped> {
         let (mut skip, mut rest) = (skip, bytes);
@@ -72,8 +72,8 @@ impl<'a> Targets<'a> {
             skip -= before;
             let part = Span::new(span.as_ptr().wrapping_add(before), span.len() - before);
             let (now, later) = rest.split_at(part.len().min(rest.len()));
-            // SAFETY: the span, of which this is the end, is granted to us or borrowed by us for 'a, and nobody else can
-            // have a reference to either: registered memory gets none, and a borrowed stage has only ours.
+            // SAFETY: `part` is the end of a span of a grant that `self` holds or of a stage that it borrows mutably for 'a. No other
+            // reference to either exists: none is made to registered memory, and the borrow of a stage is exclusive.
             unsafe { part.copy_in(now)? };
             rest = later;
         }

@@ -1,8 +1,7 @@
-//! One-touch memory (M9): what a segment may do with an entry that dies with the first message that ends in it.
-//! The decision is one pure function of the segment, the entry and the byte stream, with the six rows of the source.
-//! It refuses to know entries and sockets; [`crate::Tpt`] does what it decides.
+//! One-touch memory (M9): the decision about a segment for an entry that the first message that ends in it invalidates.
+//! [`decide`] is a pure function with the six rows of M9's table; [`crate::Tpt`] carries out the [`Action`].
 
-/// The number of a byte in a byte stream, as TCP counts them (RFC 9293 §3.4): it wraps.
+/// The number of a byte in a byte stream, modulo 2^32 as in TCP (RFC 9293 §3.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Seq(u32);
 
@@ -22,19 +21,19 @@ impl Seq {
         Seq(self.0.wrapping_sub(1))
     }
 
-    /// Bytes from `other` on to this one, counted forwards.
+    /// Bytes from `other` to this one, counted forwards.
     pub const fn beyond(self, other: Seq) -> u32 {
         self.0.wrapping_sub(other.0)
     }
 
-    /// A stream that expects `next` has this byte (RFC 9293 §3.4: a number in the half behind is an old one).
+    /// A stream that expects `next` has received this byte (RFC 9293 §3.4: of the 2^32 numbers, the half before `next` is old).
     pub const fn is_before(self, next: Seq) -> bool {
         let behind = next.beyond(self);
         behind != 0 && behind < 1 << 31
     }
 }
 
-/// A segment of a tagged message and the byte stream it came in.
+/// A segment of a tagged message and the state of its byte stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
     /// It is the last of its message.
@@ -43,12 +42,12 @@ pub struct Arrival {
     pub end: Seq,
     /// The next byte that the stream expects, this segment counted if it came in order.
     pub next: Seq,
-    /// How many bytes from there on the stream takes.
+    /// How many bytes from there on the stream accepts.
     pub window: u32,
 }
 
 impl Arrival {
-    /// A segment of a stream that hands its bytes over in order, as a socket does: it ends right before the next byte.
+    /// A segment of a stream that delivers its bytes in order, as a socket does: it ends right before the next byte.
     pub const fn in_order(last: bool) -> Arrival {
         let next = Seq::new(0);
         Arrival {
@@ -60,7 +59,7 @@ impl Arrival {
     }
 }
 
-/// What happens to a segment and to the entry it goes to.
+/// What is done with a segment and its entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// It is placed.
@@ -69,7 +68,7 @@ pub enum Action {
     Spend,
     /// It is placed, and the entry is touched: it is invalidated when the stream reaches the segment's end.
     Remember,
-    /// It is not placed, as if it had not come; its sender sends it again.
+    /// It is not placed, as if it had not arrived; the sender retransmits it.
     Drop,
     /// The second touch: the entry is invalidated, the stream is terminated.
     Terminate,

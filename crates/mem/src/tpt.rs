@@ -1,6 +1,5 @@
 //! The translation and protection table of one function (M2): every region and window, found by STag in constant time.
-//! It promises that an access is granted only if every check holds at that moment, and that a revoked entry is
-//! untouched from the moment the revoking call returns. It refuses to know who posts or receives what.
+//! An access is granted only if every check holds; after a call that revokes an entry no access to it is running and none can begin.
 
 mod commands;
 mod draw;
@@ -37,7 +36,7 @@ use index::{Indexes, Purpose, SEGMENT};
 use later::Prepared;
 use pending::{Waiting, check as check_region};
 
-/// Slots per allocation: a table costs memory for the entries it has, not for those it may have.
+/// Slots are allocated in segments when an index of the segment is first used.
 type Segment = Box<[Slot]>;
 
 /// The table.
@@ -50,7 +49,7 @@ pub struct Tpt {
     waiting: Waiting,
     /// Registrations that work requests will execute (M4).
     prepared: Mutex<Prepared>,
-    /// Numbers for messages that end in one-touch entries (M9).
+    /// The next number of a message that ends in a one-touch entry (M9).
     touches: AtomicU32,
 }
 
@@ -59,20 +58,20 @@ pub struct Tpt {
 pub struct Region {
     /// Where its bytes are.
     pub att: Att,
-    /// The address of its first byte as users name it; 0 makes it zero-based.
+    /// The address of its first byte in requests; 0 makes it zero-based.
     pub start: To,
     /// Its domain.
     pub pd: Pd,
     /// Its rights.
     pub access: Access,
-    /// It dies with the first message that ends in it (M9).
+    /// It is invalidated by the first message that ends in it (M9).
     pub one_touch: bool,
 }
 
 impl Tpt {
-    /// An empty table whose STag indexes lie in `range`; `seed` makes them hard to guess.
+    /// An empty table whose STag indexes lie in `range`; `seed` determines their order and keys.
     ///
-    /// Index 0 is never used, whatever the range: STag 0 must not name anything.
+    /// Index 0 is never used, whatever the range: STag 0 must not name an entry.
     pub fn new(range: Range<u32>, policy: Policy, seed: u64) -> Tpt {
         let size = range.end.saturating_sub(range.start);
         let segments = (size as usize).div_ceil(SEGMENT);
@@ -97,7 +96,7 @@ impl Tpt {
         self.indexes.lock().len()
     }
 
-    /// Entries in use of one domain, windows that are bound to nothing among them.
+    /// Entries in use of one domain, unbound windows included.
     pub fn len_of(&self, pd: Pd) -> u32 {
         self.indexes.lock().len_of(pd)
     }
@@ -116,12 +115,13 @@ impl Tpt {
     ///
     /// # Safety
     /// The memory behind `region.att` stays mapped, with the protection it has now, until [`deregister`](Tpt::deregister)
-    /// returns, for this region and for all that [`register_shared`](Tpt::register_shared) made of it; and the program accepts that the adapter and, within the rights, peers read and write it at any time.
+    /// returns, for this region and for all that [`register_shared`](Tpt::register_shared) made of it; and the program accepts that
+    /// the adapter and, within the rights, peers read and write it at any time.
     pub unsafe fn register(&self, region: Region) -> Result<Stag, Misuse> {
         self.install(verified(region)?)
     }
 
-    /// The same for memory of our own, which needs no check that it is mapped.
+    /// The same for memory of the adapter, without the check that it is mapped.
     ///
     /// # Safety
     /// As for [`register`](Tpt::register), and the memory is mapped now, readable and writable.
@@ -146,7 +146,7 @@ impl Tpt {
             return Err(Misuse::Stag(of));
         }
         check_region(access, start, original.len)?;
-        // The first registration may have asked for less than this one does.
+        // The first registration may have been for read rights only.
         if access.needs_writable() {
             probe::all_mapped(&original.att, true)?;
         }
@@ -161,7 +161,7 @@ impl Tpt {
     }
 
     /// Replaces the rights of a region that no window is bound to; its STag stays. Accesses that begin after this returns
-    /// are judged by the new rights; those that began before may still run.
+    /// are checked against the new rights; those that began before may still run.
     pub fn change_access(&self, stag: Stag, access: Access) -> Result<(), Misuse> {
         if self.is_pending(stag) {
             return Err(Misuse::Pending(stag));
@@ -187,8 +187,8 @@ impl Tpt {
 
     /// Removes a region or window: new accesses fail at once, and when this returns none is running.
     ///
-    /// A region with windows bound to it stays. A pending entry is taken away: whoever was to complete it finds it gone, and
-    /// until then it still counts. The caller holds no grant of its own on the entry.
+    /// A region with windows bound to it stays. A pending entry is removed: [`Reserved::complete`] then fails, and the entry
+    /// counts as in use until then. The caller must not hold a grant on the entry.
     pub fn deregister(&self, stag: Stag) -> Result<(), Misuse> {
         let misuse = Misuse::Stag(stag);
         let index = stag.index();
@@ -209,11 +209,11 @@ impl Tpt {
             Err(_) => return self.free_spent(slot, stag),
         };
         if owned.look(Entry::is_window).unwrap_or(true) {
-            // Freed meanwhile, and the index is a window's by now.
+            // Freed meanwhile, and the index is used for a window now.
             owned.restore();
             return Err(misuse);
         }
-        // A bind that was under way when we looked has finished by now.
+        // A bind that was running at the first check has finished by now.
         let users = slot.users();
         if users > 0 {
             owned.restore();
@@ -227,29 +227,29 @@ impl Tpt {
         }
     }
 
-    /// Takes a pending entry away; its index is freed by whoever was to complete it.
+    /// Removes a pending entry; its index is freed when its [`Reserved`] ends.
     fn cancel(&self, slot: &Slot, stag: Stag) -> Result<(), Misuse> {
         if slot.key() != stag.key() {
             return Err(Misuse::Stag(stag));
         }
         match slot.settle(stag.key()) {
             Ok(owned) => {
-                // A window that is on its way out is none that its owner could free once more.
+                // No longer a window's index, so that it cannot be freed once more.
                 self.indexes.lock().leave(stag.index());
                 owned.release();
                 Ok(())
             }
-            // It was completed or taken away at this very moment, and is not pending any more.
+            // It was completed or removed concurrently, and is not pending any more.
             Err(_) => self.deregister(stag),
         }
     }
 
-    /// Grants a write by our own side into a region (M6).
+    /// Grants a write by a local work request into a region (M6).
     pub fn place_local(&self, reach: &Reach) -> Result<Placement<'_>, Refusal> {
         self.grant(reach, check::local).map(Placement)
     }
 
-    /// Grants a read by our own side from a region (M6).
+    /// Grants a read by a local work request from a region (M6).
     pub fn gather_local(&self, reach: &Reach) -> Result<Gather<'_>, Refusal> {
         self.grant(reach, check::local).map(Gather)
     }
@@ -289,14 +289,14 @@ impl Tpt {
             Answer::Nothing => return Err(invalid),
         };
         let judge = |entry: &Entry| {
-            // A window that is pending is one that is bound to nothing.
+            // A pending window is not bound to anything.
             if pending && entry.kind != Kind::Region {
                 return Err(invalid);
             }
             check(entry, reach).map(|()| (entry.offset_of(reach.at), entry.one_touch))
         };
         let (offset, one_touch) = grant.entry(judge).unwrap_or(Err(invalid))?;
-        // V5: what is known of it allows the access, but its memory is not verified yet.
+        // V5: the fields that are known allow the access, but the memory is not verified yet.
         if pending {
             return Err(Refusal::Pending { stag });
         }
@@ -309,7 +309,7 @@ impl Tpt {
         })
     }
 
-    /// A copy of what is known of the entry, if it is valid or pending.
+    /// A copy of the entry, if it is valid or pending.
     fn known(&self, stag: Stag) -> Option<Entry> {
         self.slot(stag.index())?.look(stag.key(), Entry::clone)
     }
@@ -324,13 +324,13 @@ impl Tpt {
         Ok(stag)
     }
 
-    /// A new STag and its slot, which is the caller's until it publishes, promises or leaves it.
+    /// A new STag and its slot, which the caller owns until `publish`, `promise` or `leave_to`.
     fn allocate(&self, purpose: Purpose) -> Result<(Stag, Owned<'_>), Misuse> {
         let full = Misuse::Full(self.capacity());
         let (index, step) = self.indexes.lock().take(purpose).ok_or(full)?;
         let slot = self.slot_or_make(index);
         slot.forget_touch();
-        // The index is ours alone, so its slot is free, or is being left by its last owner, who changes the key.
+        // The index was just taken, so its slot is free or about to be released by its last owner, which changes the key.
         let Ok(owned) = slot.claim() else {
             self.indexes.lock().free(index);
             return Err(full);
@@ -343,7 +343,7 @@ impl Tpt {
         self.range.end.saturating_sub(self.range.start.max(1))
     }
 
-    /// The slot of an index that may never have been used.
+    /// The slot of an index; `None` if its segment was never used.
     fn slot(&self, index: u32) -> Option<&Slot> {
         let at = index.checked_sub(self.range.start)? as usize;
         let segment = self.segments.get(at / SEGMENT)?.get()?;
@@ -353,12 +353,12 @@ impl Tpt {
     fn slot_or_make(&self, index: u32) -> &Slot {
         let at = (index - self.range.start) as usize;
         let segment = self.segments[at / SEGMENT]
-            // Whoever takes an index draws its key.
+            // The key is drawn when an index is taken.
             .get_or_init(|| (0..SEGMENT).map(|_| Slot::new(0)).collect());
         &segment[at % SEGMENT]
     }
 
-    /// An entry is gone: its region has one window less.
+    /// Decrements the window count of the removed entry's region.
     fn unlink(&self, entry: Option<Entry>) {
         let parent = entry.and_then(|e| e.parent);
         if let Some(slot) = parent.and_then(|index| self.slot(index)) {
@@ -367,7 +367,7 @@ impl Tpt {
     }
 }
 
-/// The entry of a region that makes sense and whose memory is there.
+/// The entry of a region, after checks of its range and rights and that its memory is mapped.
 fn verified(region: Region) -> Result<Entry, Misuse> {
     check_region(region.access, region.start, region.att.len())?;
     probe::all_mapped(&region.att, region.access.needs_writable())?;

@@ -1,15 +1,14 @@
-//! Reading from a descriptor into memory that others may use meanwhile, and writing from it: one system call, no copy of ours.
-//! It promises that no reference to that memory is made: the system is given its address.
-//! It refuses to know whose memory it is; whoever calls does.
+//! `readv` and `writev` with one buffer in memory that other threads may access concurrently: one system call, no copy.
+//! No reference to that memory is made; the system call is given its address.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Reads into `head` and, once that is full, into `len` bytes from `at`; bytes read in all.
+/// Reads into `head` and, once that is full, into `len` bytes at `at`; returns the bytes read in all.
 ///
 /// # Safety
 ///
-/// The memory must be there until this returns, and be written to by raw accesses only.
+/// `at` is valid for writes of `len` bytes until this returns, and no reference to them exists.
 pub unsafe fn read(
     fd: BorrowedFd<'_>,
     head: &mut [u8],
@@ -17,15 +16,15 @@ pub unsafe fn read(
     len: usize,
 ) -> io::Result<usize> {
     let pieces = [piece(head.as_mut_ptr(), head.len()), piece(at, len)];
-    // SAFETY: `head` is borrowed until the call returns; the caller answers for the rest.
+    // SAFETY: `head` is borrowed until the call returns; the caller's contract covers `at`.
     counted(unsafe { libc::readv(fd.as_raw_fd(), pieces.as_ptr(), 2) })
 }
 
-/// Writes `head` and then `len` bytes from `at`; bytes written in all.
+/// Writes `head` and then `len` bytes from `at`; returns the bytes written in all.
 ///
 /// # Safety
 ///
-/// The memory must be there until this returns.
+/// `at` is valid for reads of `len` bytes until this returns.
 pub unsafe fn write(
     fd: BorrowedFd<'_>,
     head: &[u8],
@@ -33,11 +32,11 @@ pub unsafe fn write(
     len: usize,
 ) -> io::Result<usize> {
     let pieces = [
-        // The system only reads them.
+        // `writev` only reads them.
         piece(head.as_ptr().cast_mut(), head.len()),
         piece(at.cast_mut(), len),
     ];
-    // SAFETY: `head` is borrowed until the call returns; the caller answers for the rest.
+    // SAFETY: `head` is borrowed until the call returns; the caller's contract covers `at`.
     counted(unsafe { libc::writev(fd.as_raw_fd(), pieces.as_ptr(), 2) })
 }
 

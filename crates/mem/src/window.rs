@@ -1,6 +1,5 @@
-//! Memory windows: their types, who may use them, and what a bind must satisfy (M8).
-//! The rules are one pure function of the window, the region and the request.
-//! It refuses to touch the table; [`crate::Tpt::bind`] does what these rules allow.
+//! Memory windows: their types, their scopes, and what a bind must satisfy (M8).
+//! [`entry_for`] is a pure function of the bind, the window's type and the region; [`crate::Tpt::bind`] changes the table.
 
 use verbena_wire::{Stag, To};
 
@@ -10,15 +9,15 @@ use crate::entry::{Entry, Kind, Pd};
 /// The types of windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WindowType {
-    /// Open to every queue pair of its domain; the adapter chooses the key.
+    /// Usable by every queue pair of its domain; the adapter chooses the key.
     One,
-    /// Tied to the queue pair that bound it; the consumer chooses the key.
+    /// Tied to the queue pair that bound it; the caller chooses the key.
     TwoA,
     /// Tied to the queue pair that bound it and to its domain.
     TwoB,
 }
 
-/// Who may use a bound window.
+/// The queue pairs that may use a bound window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// Any queue pair of the domain (type 1).
@@ -39,7 +38,7 @@ impl WindowType {
         }
     }
 
-    /// Can be invalidated by work requests and by peers.
+    /// Work requests and peers can invalidate it.
     pub fn can_be_invalidated(self) -> bool {
         self != WindowType::One
     }
@@ -52,7 +51,7 @@ pub struct Bind {
     pub window: Stag,
     /// The region under it.
     pub region: Stag,
-    /// First byte, as the region's user names it.
+    /// First byte, in the region's addresses.
     pub at: u64,
     /// Bytes; 0 unbinds a type 1 window.
     pub len: u64,
@@ -62,15 +61,15 @@ pub struct Bind {
     pub pd: Pd,
     /// The queue pair that binds.
     pub qp: u32,
-    /// Type 2: the key the consumer wants.
+    /// Type 2: the key that the window gets.
     pub key: u8,
     /// Peers count from 0 instead of the region's addresses.
     pub zero_based: bool,
-    /// The window dies with the first message that ends in it (M9).
+    /// The window is invalidated by the first message that ends in it (M9).
     pub one_touch: bool,
 }
 
-/// The entry of a window that may be bound so, or the rule it breaks.
+/// The entry of the bound window, or the rule that the bind breaks.
 pub fn entry_for(bind: &Bind, ty: WindowType, region: &Entry) -> Result<Entry, &'static str> {
     if region.kind != Kind::Region {
         return Err("the STag under the window is not a region");

@@ -1,4 +1,4 @@
-//! Every boundary of M6 and M7 next to memory that nobody may touch: one byte too far and this program dies.
+//! Every boundary of M6 and M7 next to memory without access: one byte too far raises SIGSEGV and ends this program.
 //! Regions end, or begin, exactly at a page without any protection bits, in one run and scattered over pages.
 
 use std::ptr;
@@ -16,7 +16,7 @@ const PAGE: usize = 4096;
 const PD: Pd = Pd(1);
 const QP: u32 = 5;
 
-/// Pages that may be used, each alone between two that may not.
+/// Accessible pages, each between two that are not.
 struct Guarded {
     map: *mut u8,
     pages: usize,
@@ -25,7 +25,7 @@ struct Guarded {
 impl Guarded {
     fn new(pages: usize) -> Guarded {
         let len = (2 * pages + 1) * PAGE;
-        // SAFETY: a fresh mapping wherever the kernel likes, which nobody else knows.
+        // SAFETY: without MAP_FIXED the kernel chooses unused addresses.
         let map = unsafe {
             mmap_anonymous(ptr::null_mut(), len, ProtFlags::empty(), MapFlags::PRIVATE).unwrap()
         };
@@ -35,29 +35,29 @@ impl Guarded {
         };
         for page in 0..pages {
             let open = MprotectFlags::READ | MprotectFlags::WRITE;
-            // SAFETY: a page of our own mapping.
+            // SAFETY: a page of this mapping, which nothing uses yet.
             unsafe { mprotect(guarded.page(page).cast(), PAGE, open).unwrap() };
         }
         guarded
     }
 
-    /// The first byte of a page that may be used.
+    /// The first byte of an accessible page.
     fn page(&self, page: usize) -> *mut u8 {
         self.map.wrapping_add((2 * page + 1) * PAGE)
     }
 
     fn fill(&self, byte: u8) {
         for page in 0..self.pages {
-            // SAFETY: the page is ours and open, and no grant is running while a test fills it.
+            // SAFETY: the page is accessible, and no grant is running while a test fills it.
             unsafe { ptr::write_bytes(self.page(page), byte, PAGE) };
         }
     }
 
-    /// All bytes that may be used, one page after the other.
+    /// All accessible bytes, one page after the other.
     fn bytes(&self) -> Vec<u8> {
         let mut all = vec![0; self.pages * PAGE];
         for (page, copy) in all.chunks_mut(PAGE).enumerate() {
-            // SAFETY: the page is ours and open, and no grant is running while a test looks.
+            // SAFETY: the page is accessible, and no grant is running while a test reads it.
             unsafe { ptr::copy_nonoverlapping(self.page(page), copy.as_mut_ptr(), PAGE) };
         }
         all
@@ -66,14 +66,14 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // SAFETY: our own mapping; every table that knew it is gone, since it was made later.
+        // SAFETY: the mapping of `new`; every table with a region in it is declared later and dropped before.
         unsafe { munmap(self.map.cast(), (2 * self.pages + 1) * PAGE).unwrap() };
     }
 }
 
 fn register(tpt: &Tpt, att: Att, start: u64, access: Access) -> Result<Stag, Misuse> {
     let start = To::new(start);
-    // SAFETY: the tests keep the mapping until their table is gone.
+    // SAFETY: the tests keep the mapping until their table is dropped.
     unsafe {
         tpt.register(Region {
             att,
@@ -89,7 +89,7 @@ fn table() -> Tpt {
     Tpt::new(1..100, Policy::Verbs, 3)
 }
 
-/// Reads and writes all of `at..at + len` by every way there is, if they are granted; each way says the same.
+/// Reads and writes all of `at..at + len` by local and remote grants; all of them succeed or fail alike.
 fn touch(tpt: &Tpt, stag: Stag, at: u64, len: u64, byte: u8) -> Result<(), Refusal> {
     let reach = |needs| Reach {
         stag,
@@ -100,7 +100,7 @@ fn touch(tpt: &Tpt, stag: Stag, at: u64, len: u64, byte: u8) -> Result<(), Refus
         needs,
     };
     let write = |place: Placement<'_>| {
-        // More than the grant covers, on purpose: it must stop by itself.
+        // More than the grant covers: the copy must stop at its end.
         assert_eq!(
             place.write(0, &vec![byte; len as usize + 2 * PAGE]),
             Ok(len as usize)
@@ -128,7 +128,7 @@ fn touch(tpt: &Tpt, stag: Stag, at: u64, len: u64, byte: u8) -> Result<(), Refus
     remote
 }
 
-/// Every way to be inside, to begin too early and to end too late, around `start..start + len`.
+/// Ranges inside of, beginning before and ending after `start..start + len`.
 fn boundaries(tpt: &Tpt, stag: Stag, start: u64, len: u64) {
     for (at, len) in [
         (start, len),
@@ -155,7 +155,7 @@ fn boundaries(tpt: &Tpt, stag: Stag, start: u64, len: u64) {
         (u64::MAX, 1),
         (u64::MAX, 2),
     ] {
-        // Refused lengths may be absurd: nothing is copied for them, so ask without a buffer.
+        // Nothing is copied for lengths that are refused, so no buffer is allocated.
         let reach = |needs| Reach {
             stag,
             at,
@@ -217,7 +217,7 @@ fn pages_that_scatter_between_guard_pages() {
         let att = Att::paged(PageSize::K4, &pages[..count], first as u64, len as u64).unwrap();
         let stag = register(&tpt, att, 0x1000, Access::ALL).unwrap();
         boundaries(&tpt, stag, 0x1000, len as u64);
-        // Runs that cross from page to page, one byte to each side.
+        // Runs that cross a page boundary, one byte to each side.
         for edge in (PAGE..first + len).step_by(PAGE) {
             let at = (0x1000 + edge - first - 1) as u64;
             touch(&tpt, stag, at, 2, 9).unwrap();

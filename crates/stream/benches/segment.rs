@@ -1,6 +1,6 @@
 //! Instructions per segment of 64 bytes, to be counted by callgrind; docs/performance.md has the commands and the numbers.
-//! The program runs one fixed scenario, `segment rx|tx write|send crc|plain N`, so that the difference of two N's is N's cost alone.
-//! It refuses to measure anything itself.
+//! The program runs one fixed scenario, `segment rx|tx write|send crc|plain N`, and measures nothing itself: the difference between the
+//! counts of two runs is the cost of their difference in N.
 
 #![allow(missing_docs, reason = "a program, not a library")]
 
@@ -12,7 +12,7 @@ use common::{Kind, Mode, receive, stream, transmit, wire};
 
 /// Payload of each segment.
 const LEN: u32 = 64;
-/// Segments that are prepared once; a fresh stream receives them again and again.
+/// Segments that are prepared once; a new stream receives them repeatedly.
 const BATCH: usize = 1000;
 
 fn main() {

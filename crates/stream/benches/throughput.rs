@@ -1,6 +1,6 @@
-//! Payload throughput of receive and transmit, side by side with a bare CRC-32C and a bare copy of the same bytes.
-//! All cases take turns in every round of one run, so that a busy machine disturbs them alike; medians and spread are printed.
-//! It refuses to know sockets: bytes lie in memory, warm.
+//! Payload throughput of receive and transmit, next to a plain CRC-32C and a plain copy of the same bytes.
+//! All cases take turns in every round of one run, so that other load affects them alike; medians and spread are printed.
+//! There are no sockets: the bytes are in memory and in the cache.
 
 #![allow(missing_docs, reason = "a program, not a library")]
 
@@ -13,14 +13,14 @@ use common::{Kind, Mode, receive, stream, transmit, wire};
 use verbena_wire::crc::crc32c;
 
 const ROUNDS: usize = 31;
-/// Payload that one pass moves.
+/// Payload of one pass.
 const PASS: usize = 1 << 20;
 /// Passes per measurement.
 const PASSES: usize = 8;
-/// Payload per segment: as much as a ULPDU of 65535 bytes holds of a Send, one Ethernet frame, and a small message.
+/// Payload per segment: that of a Send with a ULPDU of 65535 bytes, one Ethernet frame, and a small message.
 const SIZES: [u32; 3] = [65517, 1442, 64];
 
-/// One thing to measure: a name and a pass.
+/// A name and the pass to measure.
 type Case = (&'static str, Box<dyn FnMut()>);
 
 fn main() {

@@ -1,7 +1,6 @@
 //! FPDU reception: finds frames in the byte stream, strips markers, checks checksums (RFC 5044 §4).
-//! With checksums on, a frame is looked at only when all of it stands in the stage and its checksum is right,
-//! so that no damaged header ever names a place; with checksums off, payload may bypass the stage.
-//! It refuses to know what a frame carries.
+//! With checksums on, a frame is parsed only when all of it is in the stage and its checksum is right, so that no damaged header
+//! determines where payload goes; with checksums off, payload may bypass the stage.
 
 use serde::{Deserialize, Serialize};
 use verbena_wire::crc::crc32c;
@@ -13,7 +12,7 @@ use crate::violation::Violation;
 /// Bytes from one marker to the next (RFC 5044 §4.3).
 const MARKER_SPACING: usize = 512;
 
-/// Frame bytes still missing from the stage: what it must hold in total, from its front.
+/// How many bytes the stage must hold, from its front, to go on.
 pub(crate) type Need = usize;
 
 /// The receive framing of one direction.
@@ -36,11 +35,11 @@ struct Frame {
     end: usize,
 }
 
-/// What stands next in the payload of a frame.
+/// The next part of a frame's payload.
 pub(crate) enum Next {
     /// The stage must hold this many bytes.
     Need(Need),
-    /// A marker of this many stage bytes was passed.
+    /// A marker of this many stage bytes was consumed.
     Passed(usize),
     /// This many payload bytes follow in one run.
     Run(usize),
@@ -62,19 +61,19 @@ impl Deframer {
         self.crc
     }
 
-    /// Nothing is summed and nothing marked: a frame is its bytes in a row.
+    /// No checksums and no markers: the frame's bytes are contiguous.
     pub(crate) fn is_plain(&self) -> bool {
         !self.crc && self.phase.is_none()
     }
 
-    /// Are we inside a frame, given that `staged` bytes wait in the stage?
+    /// A frame has begun, given that `staged` bytes are in the stage.
     pub(crate) fn mid_frame(&self, staged: usize) -> bool {
         staged > 0 || self.frame.is_some_and(|f| f.at > 0)
     }
 
     /// Opens the frame at the front of the stage: its ULPDU length, or how much must be there first.
     pub(crate) fn open(&mut self, stage: &[u8]) -> Result<Result<u16, Need>, Violation> {
-        // A marker in front of the frame belongs to it; the length field stands right behind (RFC 5044 §4.3).
+        // A marker right before the frame belongs to it; the length field follows (RFC 5044 §4.3).
         let lead = if self.phase == Some(Phase::START) {
             Marker::LEN
         } else {
@@ -138,7 +137,7 @@ impl Deframer {
         Ok(used)
     }
 
-    /// What stands next in the payload.
+    /// The next part of the payload.
     pub(crate) fn next_run(&mut self, stage: &[u8]) -> Result<Next, Violation> {
         let Some(frame) = &mut self.frame else {
             return Ok(Next::End);
@@ -160,7 +159,7 @@ impl Deframer {
         Ok(Next::Passed(marker))
     }
 
-    /// `n` payload bytes of the current run were moved.
+    /// `n` payload bytes of the current run were copied.
     pub(crate) fn advance(&mut self, n: usize) {
         if let Some(frame) = &mut self.frame {
             debug_assert!(
@@ -195,7 +194,7 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 fn check_crc(stage: &[u8], layout: &Layout) -> Result<(), Violation> {
     let covered = stage.get(..layout.crc_at()).unwrap_or_default();
     let field = array::<CRC_LEN>(stage, layout.crc_at()).unwrap_or_default();
-    // The one little-endian field of the protocol (RFC 5044 §4.4).
+    // The only little-endian field of the protocol (RFC 5044 §4.4).
     let (expected, got) = (crc32c(covered), u32::from_le_bytes(field));
     if expected == got {
         Ok(())
@@ -209,7 +208,7 @@ fn check_markers(stage: &[u8], layout: &Layout, from: usize, to: usize) -> Resul
     let Some((first, _)) = layout.marker(0) else {
         return Ok(());
     };
-    // Markers stand at equal distances (RFC 5044 §4.3), so those before `from` need no look.
+    // Markers have equal distances (RFC 5044 §4.3), so those before `from` are skipped by division.
     let passed = from.saturating_sub(first).div_ceil(MARKER_SPACING);
     for k in passed..layout.marker_count() {
         let Some((at, expected)) = layout.marker(k) else {
@@ -221,7 +220,7 @@ fn check_markers(stage: &[u8], layout: &Layout, from: usize, to: usize) -> Resul
         let Ok(got) = Marker::parse(stage.get(at - from..).unwrap_or_default()) else {
             break;
         };
-        // RFC 5044 §8 error 3: the marker and the chain of lengths disagree.
+        // RFC 5044 §8 error 3: the marker and the lengths disagree.
         if got.fpdu_ptr != expected.fpdu_ptr {
             return Err(Violation::Marker {
                 expected: expected.fpdu_ptr,

@@ -1,6 +1,5 @@
-//! What the receive side tells its caller: where bytes go ([`Step::Place`]) and what has arrived ([`Delivery`]).
-//! It promises that everything a peer can lawfully say has exactly one word here.
-//! It refuses to know memory: places are STags, receives and outstanding reads, never addresses.
+//! What the receive side returns to its caller: where bytes go ([`Step::Place`]) and what has arrived ([`Delivery`]).
+//! Every valid message of a peer is one variant. Places are STags, receives and outstanding reads, not addresses.
 
 use serde::{Deserialize, Serialize};
 use verbena_wire::ddp::Untagged;
@@ -13,21 +12,21 @@ use verbena_wire::{Msn, Rsn, Stag, To};
 
 use crate::reads::ReadOut;
 
-/// What the receive side wants next.
+/// What the receive side needs next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// The stage must hold at least this many bytes, counted from its front after what was consumed.
     More(usize),
-    /// A message wants a receive: answer with [`crate::Stream::claim`].
+    /// A message needs a receive: answer with [`crate::Stream::claim`].
     Claim {
         /// The message's number on queue 0.
         msn: Msn,
         /// What it is.
         opcode: Opcode,
     },
-    /// The next `len` bytes of the stream belong there: move them, then say [`crate::Stream::placed`].
+    /// The next `len` bytes of the stream belong there: copy them, then call [`crate::Stream::placed`].
     Place(Run),
-    /// Something has arrived in full.
+    /// A message has arrived in full.
     Deliver(Delivery),
 }
 
@@ -43,7 +42,7 @@ pub struct Run {
 /// Where payload goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place {
-    /// An RDMA Write: memory the peer may write.
+    /// An RDMA Write: memory of an STag.
     Write {
         /// The buffer.
         stag: Stag,
@@ -60,7 +59,7 @@ pub enum Place {
         /// Bytes from the response's start.
         offset: u32,
     },
-    /// Nowhere.
+    /// Not kept.
     Discard,
 }
 
@@ -86,22 +85,22 @@ impl Place {
 /// The answer to [`Step::Claim`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// A receive of this many bytes takes the message; should the message prove longer, the stream ends, or drops it
+    /// A receive of this many bytes takes the message; if the message is longer, the stream fails, or drops it
     /// where [`Settings`](crate::Settings) say so.
     Granted {
         /// Bytes it can hold.
         capacity: u32,
     },
-    /// No receive is posted: tell the peer to wait. Only where extensions are in force.
+    /// No receive is posted: the peer gets RNR. Without extensions the stream fails.
     NotReady {
-        /// The hint for the peer's patience.
+        /// The timer of the RNR.
         timer: RnrTimer,
     },
-    /// Throw the message away (unreliable connections).
+    /// Drop the message (unreliable connections).
     Drop,
 }
 
-/// Something that has arrived in full and in order.
+/// A message that has arrived in full and in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Delivery {
     /// A Send, complete in its receive.
@@ -137,55 +136,55 @@ pub enum Delivery {
         /// Its length.
         len: u32,
     },
-    /// The peer asks for data.
+    /// A Read Request.
     ReadRequest {
         /// Its number among requests.
         rsn: Rsn,
         /// Its DDP header, for a Terminate should the read fail later.
         header: Untagged,
-        /// What it asks.
+        /// The request.
         request: ReadRequest,
     },
-    /// The peer asks for data by Read V2.
+    /// A Read V2 Request.
     ReadV2Request {
         /// Its number among requests.
         rsn: Rsn,
         /// Its DDP header.
         header: Untagged,
-        /// What it asks.
+        /// The request.
         request: ReadV2Request,
     },
-    /// The peer asks for an atomic operation.
+    /// An Atomic Request.
     AtomicRequest {
         /// Its number among requests.
         rsn: Rsn,
         /// Its DDP header.
         header: Untagged,
-        /// What it asks.
+        /// The request.
         request: AtomicRequest,
     },
-    /// Our oldest read is complete in its sink.
+    /// The oldest read of this side is complete in its sink.
     ReadDone(ReadOut),
-    /// Our oldest atomic is answered.
+    /// The oldest atomic of this side is answered.
     AtomicDone(ReadOut, AtomicResponse),
-    /// A request that is being discarded until RESUME, or that was dropped. A receive that was granted to a dropped one
-    /// is not consumed: its bytes may be overwritten, and the caller gives it to another message.
+    /// A request that was discarded until RESUME, or that was dropped. A receive that was granted to a dropped one
+    /// is not consumed: its bytes may be overwritten, and the caller uses it for another message.
     Discarded(Opcode),
-    /// The peer ended the stream and says why.
+    /// The peer ended the stream with this Terminate.
     Terminate(Terminate, Dialect),
-    /// The ready-to-receive message, or its answer.
+    /// The ready-to-receive message, or the response to it.
     Rtr,
     /// The peer's capabilities.
     Caps(Caps),
-    /// All our requests before this one are executed.
+    /// All requests of this side before this one are executed.
     Acked(Rsn),
     /// The peer had no receive for this request; sending pauses.
     Rnr(Rsn),
     /// The peer is ready again: send from this request on.
     Ready(Rsn),
-    /// The peer goes on with this request.
+    /// The peer continues with this request.
     Resumed(Rsn),
-    /// The peer's queue pair sends now.
+    /// The peer's queue pair is in RTS.
     Active(Psn),
     /// The peer moves the stream to another path at this request.
     Path(Rsn, PathKind),

@@ -1,7 +1,7 @@
-//! One outgoing FPDU: head, a hole for the payload, trailer (RFC 5044 §4).
-//! Without checksum and markers the three go out as they are, payload gathered from its own memory;
-//! otherwise the whole frame is written into a stage, where payload is copied once and summed while it is warm.
-//! It refuses to know the payload: it names the holes and lets the caller fill them.
+//! One outgoing FPDU: header, payload, trailer (RFC 5044 §4).
+//! Without checksum and markers the three parts can be sent as they are, payload gathered from its own memory; otherwise the
+//! whole frame is written into a stage, where payload is copied once and summed while it is in the cache.
+//! The payload itself comes from the caller.
 
 mod plain;
 
@@ -11,13 +11,13 @@ use verbena_wire::crc::{Crc32c, crc32c};
 use verbena_wire::ddp::MAX_LEN;
 use verbena_wire::mpa::fpdu::{CRC_LEN, LENGTH_LEN, Layout, Phase, pad_len};
 
-/// Longest fixed-size body we send behind a DDP header: our CAPS.
+/// Longest fixed-size body that is sent behind a DDP header: CAPS.
 pub(crate) const MAX_BODY: usize = 68;
 const HEAD_ROOM: usize = LENGTH_LEN + MAX_LEN + MAX_BODY;
-/// Bytes of a long frame that are copied before they are summed: the nearest cache holds them twice.
+/// Bytes of a long frame that are copied before they are summed; source and copy fit the first-level cache.
 const PIECE: usize = 16 << 10;
 
-/// One FPDU on its way out.
+/// One FPDU to send.
 #[derive(Debug, Clone)]
 pub struct Frame {
     layout: Layout,
@@ -26,12 +26,12 @@ pub struct Frame {
     pad: u8,
     crc: bool,
     marked: bool,
-    /// First payload byte, counted from the message's start.
+    /// Offset of the first payload byte in its message.
     payload_offset: u32,
     payload_len: u16,
 }
 
-/// Zeros for the pad and for a checksum nobody checks.
+/// Zeros for the pad and for the CRC field when checksums are off.
 const ZEROS: [u8; 3 + CRC_LEN] = [0; 3 + CRC_LEN];
 
 impl Frame {
@@ -68,7 +68,7 @@ impl Frame {
         self.layout.size()
     }
 
-    /// Where the payload starts in its message.
+    /// Offset of the payload in its message.
     pub fn payload_offset(&self) -> u32 {
         self.payload_offset
     }
@@ -78,12 +78,12 @@ impl Frame {
         self.payload_len
     }
 
-    /// The frame can go out as head, payload, trailer without a stage.
+    /// The frame can be sent as head, payload, trailer without a stage.
     pub fn is_plain(&self) -> bool {
         !self.crc && self.layout.marker_count() == 0
     }
 
-    /// Its bytes are counted for markers, in this frame or a later one: once made, it must leave.
+    /// The positions of later markers depend on its length: once made, it must be sent.
     pub fn is_marked(&self) -> bool {
         self.marked
     }
@@ -113,7 +113,7 @@ impl Frame {
         });
     }
 
-    /// The same for who can append payload itself: `append(offset, len, stage)` adds `len` bytes from that offset of
+    /// The same for a caller that can append payload itself: `append(offset, len, stage)` adds `len` bytes from that offset of
     /// the message. No byte of the stage is written twice.
     pub fn append(&self, stage: &mut Vec<u8>, mut append: impl FnMut(u32, usize, &mut Vec<u8>)) {
         let start = stage.len();
@@ -122,7 +122,7 @@ impl Frame {
         let (head_end, payload_end) = (head.len(), head.len() + usize::from(self.payload_len));
         let end = payload_end + usize::from(self.pad);
         let (mut body, mut marker) = (0, 0);
-        // What is summed already, and up to where; a short frame is summed in one go.
+        // The checksum so far, and up to where; a short frame is summed in one call.
         let (mut sum, mut summed) = (None, start);
         while body < end {
             self.append_markers(stage, start, self.layout.locate(body), &mut marker);
@@ -158,11 +158,11 @@ impl Frame {
                 sum.finish()
             }
         };
-        // The one little-endian field of the protocol (RFC 5044 §4.4).
+        // The only little-endian field of the protocol (RFC 5044 §4.4).
         stage.extend_from_slice(&crc.to_le_bytes());
     }
 
-    /// Appends the markers that stand before frame offset `to`.
+    /// Appends the markers before frame offset `to`.
     fn append_markers(&self, stage: &mut Vec<u8>, start: usize, to: usize, next: &mut usize) {
         while stage.len() - start < to {
             let Some((_, marker)) = self.layout.marker(*next) else {

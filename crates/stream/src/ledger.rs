@@ -1,6 +1,5 @@
-//! What is outstanding between us and the peer: requests and reads, ours and theirs.
-//! It is plain data that the receive and the transmit side share, each touching its own half.
-//! It refuses to know bytes: both sides translate messages into entries of this book.
+//! What is outstanding between the two sides: requests, reads and atomics in both directions.
+//! It is plain data that the receive and the transmit side of a stream share.
 
 use serde::{Deserialize, Serialize};
 use verbena_wire::Rsn;
@@ -9,21 +8,21 @@ use crate::reads::{ReadsIn, ReadsOut};
 use crate::requester::{Requester, RnrRetry};
 use crate::responder::Responder;
 
-/// The book of one stream.
+/// The outstanding work of one stream.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Ledger {
-    /// Our requests, numbered.
+    /// This side's requests, numbered.
     pub requester: Requester,
     /// The peer's requests, counted.
     pub responder: Responder,
-    /// Our reads and atomics that wait for responses.
+    /// This side's reads and atomics that wait for responses.
     pub reads_out: ReadsOut,
-    /// The peer's reads and atomics that we owe responses.
+    /// The peer's reads and atomics that are not answered yet.
     pub reads_in: ReadsIn,
 }
 
 impl Ledger {
-    /// An empty book with the agreed depths; `tracked` if the peer acknowledges requests.
+    /// Nothing outstanding, with the agreed depths; `tracked` if the peer acknowledges requests.
     pub fn new(tracked: bool, ird: u16, ord: u16, retry: RnrRetry) -> Ledger {
         Ledger {
             requester: Requester::new(tracked, retry),

@@ -1,9 +1,10 @@
-//! The protocol machines of iWARP, without a socket, a clock, memory or `unsafe`: bytes and decisions in, bytes and decisions out.
+//! The protocol state machines of iWARP, without sockets, clocks, memory access or `unsafe`.
 //! A connection begins as an [`Endpoint`] (MPA startup) and, once both sides agree, becomes a [`Stream`].
-//! The crate promises that everything a peer can do wrong is a named [`Violation`] with one Terminate; it refuses to know where payload lies.
+//! Every protocol error of a peer is a named [`Violation`] with at most one Terminate. Payload is not held here: the caller is told
+//! where it goes and copies it.
 //!
 //! Reading order: [`startup`] → [`stream`] → [`rx`] (`deframe`, [`order`], `rx/head`, `rx/message`) → `tx`
-//! ([`outgoing`], [`frame`]) → the book ([`ledger`], [`reads`], [`requester`], [`responder`]) → [`violation`], [`terminate`].
+//! ([`outgoing`], [`frame`]) → outstanding work ([`ledger`], [`reads`], [`requester`], [`responder`]) → [`violation`], [`terminate`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

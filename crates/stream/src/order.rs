@@ -1,6 +1,6 @@
-//! DDP order on one receive direction: whose turn a segment is, and where in its message it lies (RFC 5041 §5).
-//! Tagged and untagged messages have separate contexts, because a standard peer may put a Send inside a Write;
-//! our own peers may not, and are held to it. It refuses to know buffers: it only answers "at which offset".
+//! DDP order on one receive direction: whether a segment is the next, and its offset in its message (RFC 5041 §5).
+//! Tagged and untagged messages have separate contexts, because a standard peer may interleave a Send with a Write; with the
+//! extensions (`strict`) that is a violation.
 
 use serde::{Deserialize, Serialize};
 use verbena_wire::ddp::{Tagged, Untagged};
@@ -9,10 +9,10 @@ use verbena_wire::{Mo, Msn, Qn, Stag, To};
 
 use crate::violation::Violation;
 
-/// Queues that exist: 0 to 3 by RFC 5040 and 7306, 4 and 5 by docs/extensions.md.
+/// Number of queues: 0 to 3 by RFC 5040 and 7306, 4 and 5 by docs/extensions.md.
 const QUEUES: usize = 6;
 
-/// Where a segment lies in its message.
+/// The position of a segment in its message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
     /// It is the first of its message.
@@ -30,7 +30,7 @@ pub struct Order {
     response_v2: Option<OpenUntagged>,
     write: Option<OpenTagged>,
     response: Option<OpenTagged>,
-    /// The peer never lets a message begin inside another one.
+    /// No message may begin while another is unfinished (docs/extensions.md).
     strict: bool,
 }
 
@@ -49,7 +49,7 @@ struct OpenTagged {
 }
 
 impl Order {
-    /// The order of a fresh stream.
+    /// The order of a new stream.
     pub fn new(strict: bool) -> Order {
         Order {
             expected: [Msn::FIRST; QUEUES],
@@ -66,23 +66,23 @@ impl Order {
         self.expected[index(qn)]
     }
 
-    /// The message that had to come next on a queue has come, whole.
+    /// The next message on a queue has arrived, whole.
     pub(crate) fn pass(&mut self, qn: Qn) {
         let expected = &mut self.expected[index(qn)];
         *expected = expected.next();
     }
 
-    /// Bytes of the Write before a segment that goes there, if such a segment has its turn now.
+    /// Bytes of the Write before a segment at this address, if such a segment may come now.
     pub(crate) fn before_write(&self, stag: Stag, to: To) -> Option<u32> {
         match self.write {
             None => (!self.mid_message()).then_some(0),
-            // Only a standard peer may have more than one unfinished; the long way knows.
+            // Only a standard peer may have more than one unfinished message; `tagged` handles that.
             Some(_) if self.send.is_some() || self.response_v2.is_some() => None,
             Some(open) => (open.header.stag == stag && open.header.to == to).then_some(open.len),
         }
     }
 
-    /// That segment has come: `len` bytes, `so_far` of the message.
+    /// Such a segment has arrived: `len` bytes, `so_far` of the message.
     pub(crate) fn pass_write(&mut self, stag: Stag, to: To, (len, so_far): (u32, u32), last: bool) {
         let next = to.checked_add(u64::from(len)).unwrap_or(to);
         self.write = (!last).then_some(OpenTagged {
@@ -106,7 +106,7 @@ impl Order {
         self.open().is_some()
     }
 
-    /// Forgets unfinished requests, as RESUME asks; responses go on. Message numbers keep counting.
+    /// Drops unfinished requests, at RESUME; responses go on. Message numbers keep counting.
     pub fn drop_requests(&mut self) {
         self.send = None;
         self.write = None;
@@ -118,7 +118,7 @@ impl Order {
         untagged.or(tagged)
     }
 
-    /// `discarding`: requests are being thrown away, and the sender may have left one unfinished for good.
+    /// `discarding`: requests are being discarded, and the peer may leave one unfinished.
     fn may_begin(&mut self, got: Opcode, discarding: bool) -> Result<(), Violation> {
         if !self.strict {
             return Ok(());
@@ -132,11 +132,11 @@ impl Order {
         }
     }
 
-    /// A message that always fits one segment: read and atomic requests, atomic responses, immediates.
+    /// A message that is always one segment: read and atomic requests, atomic responses, immediates.
     pub fn single(&mut self, h: &Untagged, discarding: bool) -> Result<(), Violation> {
         self.lone(h)?;
         self.may_begin(h.opcode, discarding)?;
-        // Queue 0 delivers in order: an immediate cannot overtake the Send in front of it.
+        // Queue 0 delivers in order: an immediate cannot come inside a Send.
         match self.send.filter(|_| h.qn == Qn::SEND) {
             None => Ok(()),
             Some(open) => Err(Violation::Interleaved {
@@ -146,7 +146,7 @@ impl Order {
         }
     }
 
-    /// A single segment that may stand inside any message: control and Terminate.
+    /// A single segment that may come inside any message: control and Terminate.
     pub fn lone(&mut self, h: &Untagged) -> Result<(), Violation> {
         if !h.last {
             return Err(Violation::NotSingle(h.opcode));
@@ -239,7 +239,7 @@ impl Order {
                 )
             }
         };
-        // RFC 5041 §7.2: a zero-length segment names no byte, so its address is never judged.
+        // RFC 5041 §7.2: a zero-length segment accesses no byte, so its address is not checked.
         let next = if len == 0 {
             h.to
         } else {
@@ -259,7 +259,7 @@ impl Order {
         Ok(position)
     }
 
-    /// One tagged message at a time: a Write inside a Read Response, or the reverse, is a broken chain.
+    /// One tagged message at a time: a Write inside a Read Response, or the reverse, is a violation.
     fn tagged_may_begin(&mut self, h: &Tagged, discarding: bool) -> Result<(), Violation> {
         self.may_begin(h.opcode, discarding)?;
         match self.write.or(self.response) {
@@ -329,7 +329,7 @@ fn continue_tagged(open: &OpenTagged, h: &Tagged) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Callers have matched the queue with the opcode, so it is one of ours.
+/// The caller has checked that the queue is the opcode's, so it is below `QUEUES`.
 fn index(qn: Qn) -> usize {
     (qn.get() as usize).min(QUEUES - 1)
 }

@@ -1,6 +1,6 @@
 //! One outgoing message and its segmentation (RFC 5041 §5).
-//! It promises segments that fit the agreed size, in order, each with the header that lets the peer place it alone.
-//! It refuses to know payload: a segment names an offset and a length of the message.
+//! Segments fit the agreed size and come in order, each with the header that lets the peer place it alone. A segment names its payload
+//! by offset and length in the message.
 
 use serde::{Deserialize, Serialize};
 use verbena_wire::ddp::{Header, HeaderBytes, Tagged, Untagged};
@@ -51,15 +51,15 @@ pub enum Message {
         /// The immediate data.
         data: Immediate,
     },
-    /// Asks for data.
+    /// A Read Request.
     ReadRequest(ReadRequest),
-    /// Asks for data without naming a sink (V3); only where the peer offers it.
+    /// A Read V2 Request, without a sink (V3); only where the peer offers it.
     ReadV2Request(ReadV2Request),
-    /// Asks for an atomic operation.
+    /// An Atomic Request.
     AtomicRequest(AtomicRequest),
     /// Answers a Read Request.
     ReadResponse {
-        /// The sink the request named.
+        /// The sink of the request.
         stag: Stag,
         /// The address in it.
         to: To,
@@ -113,7 +113,7 @@ impl Message {
         }
     }
 
-    /// Payload bytes: what the caller supplies.
+    /// Payload bytes, supplied by the caller.
     pub fn payload_len(&self) -> u32 {
         match *self {
             Message::Write { len, .. }
@@ -130,7 +130,7 @@ impl Message {
         !self.opcode().is_request()
     }
 
-    /// It waits for a response, and takes a slot of the read depth.
+    /// It needs a response, and takes a slot of the read depth.
     pub fn wants_response(&self) -> bool {
         matches!(
             self,
@@ -219,15 +219,15 @@ impl Body {
 const _: () = assert!(MAX_BODY >= Terminate::MAX_LEN && MAX_BODY >= AtomicRequest::LEN);
 const _: () = assert!(MAX_BODY >= Caps::MAX_LEN, "our own CAPS fits");
 
-/// A message under way: begun, not yet all sent.
+/// A message that is begun and not finished.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outgoing {
     message: Message,
     /// Its number, if it is a request.
     rsn: Option<Rsn>,
-    /// Its number on its queue, given with its first frame: the peer counts what it sees.
+    /// Its number on its queue, assigned with its first frame.
     msn: Option<Msn>,
-    /// Tells it from every other message of its stream, one that was begun again included.
+    /// Unique among the messages of its stream; a message that is begun again gets another.
     serial: u64,
     /// Payload bytes already in segments.
     sent: u32,
@@ -260,7 +260,7 @@ impl Outgoing {
         &self.message
     }
 
-    /// Its number among our requests; `None` for a response.
+    /// Its number among the requests of this side; `None` for a response.
     pub fn rsn(&self) -> Option<Rsn> {
         self.rsn
     }

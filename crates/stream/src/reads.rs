@@ -1,6 +1,6 @@
-//! Outstanding reads and atomics, both ways: what we asked for ([`ReadsOut`]) and what we owe ([`ReadsIn`]) (M10, M18).
-//! They promise that depth limits hold and that responses are matched to requests in order, byte for byte.
-//! They refuse to know where the data lies: a sink is an offset in a request.
+//! Outstanding reads and atomics in both directions: this side's ([`ReadsOut`]) and the peer's ([`ReadsIn`]) (M10, M18).
+//! Depth limits are checked, and responses are matched to requests in order and byte for byte. The address of a sink is known to
+//! the caller only: here it is an offset in the request.
 
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -11,12 +11,12 @@ use verbena_wire::{Mo, Rsn, Stag, To};
 
 use crate::violation::Violation;
 
-/// A request of ours that waits for its response.
+/// A request of this side that waits for its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadOut {
     /// The request's number.
     pub rsn: Rsn,
-    /// What was asked.
+    /// What was asked for.
     pub asked: Asked,
     /// Response bytes that have arrived.
     pub placed: u32,
@@ -25,7 +25,7 @@ pub struct ReadOut {
 /// What a waiting request asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Asked {
-    /// A classic Read with its sink on the wire (RFC 5040 §4.4).
+    /// A Read with its sink on the wire (RFC 5040 §4.4).
     Read {
         /// Sink STag.
         stag: Stag,
@@ -34,7 +34,7 @@ pub enum Asked {
         /// Bytes.
         size: u32,
     },
-    /// A Read V2: the sink is ours alone to know (V3).
+    /// A Read V2: the sink is not on the wire (V3).
     ReadV2 {
         /// Bytes.
         size: u32,
@@ -44,11 +44,11 @@ pub enum Asked {
         /// The identifier the response must echo.
         id: u32,
     },
-    /// The zero-length Read that opened the stream; its response is swallowed (RFC 6581 §9.2).
+    /// The zero-length Read that opened the stream; its response completes nothing (RFC 6581 §9.2).
     Rtr,
 }
 
-/// Our requests that wait for responses, oldest first; at most ORD of them.
+/// This side's requests that wait for responses, oldest first; at most ORD of them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReadsOut {
     limit: u16,
@@ -69,7 +69,7 @@ impl ReadsOut {
         self.queue.len() < usize::from(self.limit)
     }
 
-    /// Lowers the limit to what the peer can take.
+    /// Lowers the limit to what the peer serves.
     pub fn limit_to(&mut self, peer_ird: u16) {
         self.limit = self.limit.min(peer_ird);
     }
@@ -84,7 +84,7 @@ impl ReadsOut {
         self.queue.is_empty()
     }
 
-    /// The oldest waiting request: the one the next response byte belongs to.
+    /// The oldest waiting request, to which the next response byte belongs.
     pub fn head(&self) -> Option<&ReadOut> {
         self.queue.front()
     }
@@ -98,9 +98,9 @@ impl ReadsOut {
         });
     }
 
-    /// Requests from `rsn` on were discarded by the peer and will be sent again.
+    /// Removes requests from `rsn` on, which the peer discarded and which will be sent again.
     ///
-    /// A request that is being answered was executed: the peer cannot have discarded it.
+    /// A request that is being answered was executed: that the peer discarded it is a violation.
     pub fn rewind(&mut self, rsn: Rsn) -> Result<(), Violation> {
         while let Some(read) = self.queue.back().filter(|r| !r.rsn.is_before(rsn)) {
             if read.placed > 0 {
@@ -111,7 +111,7 @@ impl ReadsOut {
         Ok(())
     }
 
-    /// A Read Response segment came: the offset of its first byte in the request.
+    /// A Read Response segment arrived: returns the offset of its first byte in the request.
     pub(crate) fn respond(&mut self, h: &Tagged, len: u32) -> Result<u32, Violation> {
         let head = self.queue.front_mut();
         let Some(head) = head else {
@@ -142,7 +142,7 @@ impl ReadsOut {
         Ok(offset)
     }
 
-    /// A Read V2 Response segment came: the offset of its first byte in the request.
+    /// A Read V2 Response segment arrived: returns the offset of its first byte in the request.
     pub(crate) fn respond_v2(
         &mut self,
         offset: u32,
@@ -152,7 +152,7 @@ impl ReadsOut {
         match self.queue.front_mut() {
             Some(head) => match head.asked {
                 Asked::ReadV2 { size } => {
-                    // An answer whose request was rewound under it cannot go on in the next one.
+                    // A response whose request was removed by `rewind` cannot continue in the next one.
                     if offset != head.placed {
                         return Err(Violation::Offset {
                             expected: Mo::new(head.placed),
@@ -168,7 +168,7 @@ impl ReadsOut {
         }
     }
 
-    /// An Atomic Response came.
+    /// An Atomic Response arrived.
     pub(crate) fn respond_atomic(&mut self, response: &AtomicResponse) -> Result<(), Violation> {
         match self.queue.front() {
             Some(ReadOut {
@@ -188,7 +188,7 @@ impl ReadsOut {
         }
     }
 
-    /// The oldest request's response is complete.
+    /// Removes the oldest request, whose response is complete.
     pub(crate) fn pop(&mut self) -> Option<ReadOut> {
         self.queue.pop_front()
     }
@@ -212,7 +212,7 @@ impl ReadOut {
     }
 }
 
-/// The peer's requests we have not answered, oldest first; at most IRD of them.
+/// The peer's requests that are not answered, oldest first; at most IRD of them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReadsIn {
     limit: u16,
@@ -220,7 +220,7 @@ pub struct ReadsIn {
 }
 
 impl ReadsIn {
-    /// None owed; at most `limit` at once.
+    /// None outstanding; at most `limit` at once.
     pub fn new(limit: u16) -> ReadsIn {
         ReadsIn {
             limit,
@@ -233,12 +233,12 @@ impl ReadsIn {
         self.limit
     }
 
-    /// How many are owed.
+    /// How many are not answered.
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// None is owed.
+    /// All are answered.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
@@ -248,7 +248,7 @@ impl ReadsIn {
         self.queue.front().copied()
     }
 
-    /// A request came. RFC 5040 §3.3.1: the peer keeps to the agreed depth.
+    /// A request arrived. RFC 5040 §3.3.1: the peer must keep to the agreed depth.
     pub(crate) fn push(&mut self, rsn: Rsn) -> Result<(), Violation> {
         if self.queue.len() >= usize::from(self.limit) {
             return Err(Violation::TooManyReads { limit: self.limit });
@@ -257,14 +257,14 @@ impl ReadsIn {
         Ok(())
     }
 
-    /// Requests from `rsn` on are not answered after all: discarded (a bystander learns of it late), or the stream ended at `rsn`.
+    /// Removes requests from `rsn` on, which will not be answered: discarded (an observer learns of it late), or the stream ended at `rsn`.
     pub fn rewind(&mut self, rsn: Rsn) {
         while self.queue.back().is_some_and(|r| !r.is_before(rsn)) {
             self.queue.pop_back();
         }
     }
 
-    /// The oldest request's response has left in full.
+    /// Removes the oldest request, whose last response frame was made.
     pub fn answered(&mut self) -> Option<Rsn> {
         self.queue.pop_front()
     }

@@ -1,7 +1,6 @@
-//! The requesting role of docs/extensions.md: numbers our requests, counts acknowledgements, waits out "receiver not ready".
-//! It promises that every request is counted once, that an impossible acknowledgement is a [`Violation`],
-//! and that after READY the numbering stands exactly where the responder stopped.
-//! It refuses to know what the requests are; its caller keeps them until they are acknowledged.
+//! The requester of docs/extensions.md: numbers this side's requests, counts acknowledgements, and waits after RNR.
+//! Every request is counted once, an impossible acknowledgement is a [`Violation`], and after READY the numbering continues where
+//! the responder stopped. The caller keeps the requests until they are acknowledged.
 
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
@@ -12,11 +11,11 @@ use verbena_wire::ext::RnrTimer;
 use crate::time::Time;
 use crate::violation::Violation;
 
-/// Requests that may be unacknowledged at once: a quarter of the number space, so that serial arithmetic never errs.
+/// Requests that may be unacknowledged at once: a quarter of the number space, so that serial arithmetic is unambiguous.
 pub const MAX_UNACKNOWLEDGED: u32 = 1 << 22;
 const _: () = assert!(MAX_UNACKNOWLEDGED < 1 << 23);
 
-/// Shortest wait for a receiver when any retry is allowed.
+/// Shortest wait for a receiver with `rnr_retry` 1 to 6.
 pub const MIN_RNR_WAIT: Duration = Duration::from_millis(100);
 
 /// How long to wait for a receiver that is not ready.
@@ -50,18 +49,18 @@ impl RnrRetry {
     }
 }
 
-/// Where the requesting role stands.
+/// The state of the requester.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
-    /// Requests flow.
+    /// Requests may be sent.
     Flowing,
-    /// The responder had no receive; nothing new is sent until it is ready.
+    /// The responder had no receive; no request is sent until it is ready.
     Paused,
-    /// The wait took too long.
+    /// The wait exceeded its deadline.
     GaveUp,
 }
 
-/// What can happen to the requesting role.
+/// Events of the requester.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// An acknowledgement.
@@ -70,7 +69,7 @@ pub enum Event {
     Rnr,
     /// Receiver ready.
     Ready,
-    /// The wait for the receiver has lasted as long as allowed.
+    /// The deadline of the wait has passed.
     Deadline,
 }
 
@@ -78,7 +77,7 @@ impl State {
     /// Every state, for tables.
     pub const ALL: [State; 3] = [State::Flowing, State::Paused, State::GaveUp];
 
-    /// The state after `event`; `None` when the peer has no business saying that now.
+    /// The state after `event`; `None` if the peer may not send that now.
     pub fn next(self, event: Event) -> Option<State> {
         match (self, event) {
             (state, Event::Ack) => Some(state),
@@ -115,7 +114,7 @@ pub struct Requester {
     deadline: Option<Time>,
     /// The peer repeated its last acknowledgement: it closes, and executes nothing more.
     closing: bool,
-    /// The last refused request and its deadline: refused again without progress, it gets no new budget.
+    /// The request of the last RNR and its deadline: an RNR for the same request without progress keeps the deadline.
     waited: Option<(Rsn, Option<Time>)>,
 }
 
@@ -136,12 +135,12 @@ impl Requester {
         }
     }
 
-    /// How often a receiver that is not ready is asked again; a wait that has begun keeps its budget.
+    /// Sets how long to wait for a receiver that is not ready; a wait that has begun keeps its deadline.
     pub fn set_retry(&mut self, retry: RnrRetry) {
         self.retry = retry;
     }
 
-    /// Where the role stands.
+    /// The current state.
     pub fn state(&self) -> State {
         self.state
     }
@@ -191,7 +190,7 @@ impl Requester {
         rsn
     }
 
-    /// Numbers the request that begins now; until it is [`finished`](Requester::finished), nobody can have executed it.
+    /// Numbers the request that begins now; until it is [`finished`](Requester::finished), the peer cannot have executed it.
     pub(crate) fn begun(&mut self) -> Rsn {
         self.unfinished = true;
         self.sent()
@@ -234,12 +233,12 @@ impl Requester {
         self.check("ACK", n, self.highest())?;
         self.closing |= n == self.acked;
         self.acked = n;
-        // Numbers come round: only a refusal without progress in between is the same wait.
+        // Numbers wrap: only an RNR without progress in between belongs to the same wait.
         self.waited = self.waited.filter(|(rsn, _)| !rsn.is_before(n));
         Ok(())
     }
 
-    /// RNR(n): the responder discards n and all that follows.
+    /// RNR(n): the responder discards n and all later requests.
     pub fn handle_rnr(&mut self, n: Rsn, timer: RnrTimer, now: Time) -> Result<(), Violation> {
         let next = self.step("RNR", Event::Rnr)?;
         if self.next == self.acked {
@@ -256,7 +255,7 @@ impl Requester {
         Ok(())
     }
 
-    /// READY(n): answer with RESUME(n) and send again from n.
+    /// READY(n): the caller answers with RESUME(n) and sends again from n.
     pub fn handle_ready(&mut self, n: Rsn) -> Result<(), Violation> {
         let next = self.step("READY", Event::Ready)?;
         if n != self.stopped {
@@ -276,7 +275,7 @@ impl Requester {
         Ok(())
     }
 
-    /// Time passed; true if the receiver was not ready for too long.
+    /// Checks the deadline; true if it has passed.
     pub fn handle_timeout(&mut self, now: Time) -> bool {
         let due = self.deadline.is_some_and(|d| now >= d);
         if due && let Some(next) = self.state.next(Event::Deadline) {

@@ -1,19 +1,19 @@
-//! The responding role of docs/extensions.md: counts executed requests, owes acknowledgements, refuses what finds no receive.
-//! It promises that each request is executed exactly once however often it is refused and sent again,
-//! and that an acknowledgement never covers a read that is not answered.
-//! It refuses to know receive queues: it is told that none was there, and later that one is.
+//! The responder of docs/extensions.md: counts executed requests, schedules acknowledgements, and discards requests after one that
+//! found no receive. Each request is executed exactly once however often it is discarded and sent again, and an
+//! acknowledgement never covers a read that is not answered. The receive queue is the caller's: it reports that no receive was
+//! posted, and later that one was.
 
 use serde::{Deserialize, Serialize};
 use verbena_wire::Rsn;
 
 use crate::violation::Violation;
 
-/// When an acknowledgement is due at once, whatever else is going on.
+/// When an acknowledgement is sent without delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AckPolicy {
-    /// After so many requests.
+    /// After this many requests.
     pub requests: u32,
-    /// After so many bytes.
+    /// After this many bytes.
     pub bytes: u64,
 }
 
@@ -26,20 +26,20 @@ impl Default for AckPolicy {
     }
 }
 
-/// Where the responding role stands.
+/// The state of the responder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
-    /// Requests are executed as they come.
+    /// Requests are executed as they arrive.
     Open,
     /// A request found no receive; it and all after it are discarded.
     Waiting,
-    /// A receive is there and READY waits to leave.
+    /// A receive was posted and READY is queued.
     Promised,
-    /// The peer was told; requests are discarded until RESUME.
+    /// READY was sent; requests are discarded until RESUME.
     Readied,
 }
 
-/// What can happen to the responding role.
+/// Events of the responder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A request found no receive.
@@ -48,7 +48,7 @@ pub enum Event {
     Posted,
     /// READY has been framed.
     ReadySent,
-    /// RESUME came.
+    /// RESUME arrived.
     Resume,
 }
 
@@ -81,12 +81,12 @@ impl Event {
     ];
 }
 
-/// When an acknowledgement is owed.
+/// When an acknowledgement is to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Due {
     /// Nothing new to acknowledge.
     Nothing,
-    /// With the next transmission, or at the end of the turn.
+    /// With the next transmission, or when the caller flushes.
     Soon,
     /// At once.
     Now,
@@ -97,9 +97,9 @@ pub enum Due {
 enum Last {
     /// It does, or none was delivered.
     Counted,
-    /// Its owner has not yet had the chance to refuse it.
+    /// The caller may still fail it.
     Unconfirmed,
-    /// Its owner has put it off.
+    /// The caller executes it later.
     Deferred,
 }
 
@@ -110,7 +110,7 @@ pub struct Responder {
     /// The number of the next request to execute.
     next: Rsn,
     last: Last,
-    /// What we last told the peer.
+    /// The acknowledgement sent last.
     acked: Rsn,
     bytes: u64,
     policy: AckPolicy,
@@ -135,17 +135,17 @@ impl Responder {
         }
     }
 
-    /// When acknowledgements are due, from now on.
+    /// Sets when acknowledgements are due, from now on.
     pub fn set_policy(&mut self, policy: AckPolicy) {
         self.policy = policy;
     }
 
-    /// Where the role stands.
+    /// The current state.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Incoming requests are thrown away for now.
+    /// Incoming requests are being discarded.
     pub fn discarding(&self) -> bool {
         self.state != State::Open
     }
@@ -157,7 +157,7 @@ impl Responder {
 
     /// A request was delivered; returns its number.
     ///
-    /// It counts as executed from the next call of [`confirm`](Responder::confirm): until then its owner may refuse it.
+    /// It counts as executed from the next call of [`confirm`](Responder::confirm): until then the caller may fail it.
     pub(crate) fn deliver(&mut self, len: u32) -> Rsn {
         self.confirm();
         self.last = Last::Unconfirmed;
@@ -165,7 +165,7 @@ impl Responder {
         self.next
     }
 
-    /// Nobody refused the last delivered request.
+    /// The last delivered request was not failed, and counts as executed.
     pub(crate) fn confirm(&mut self) {
         if self.last == Last::Unconfirmed {
             self.last = Last::Counted;
@@ -180,7 +180,7 @@ impl Responder {
         }
     }
 
-    /// The request that was put off is executed now, or refused.
+    /// The deferred request is executed or failed now.
     pub(crate) fn take_up(&mut self) {
         if self.last == Last::Deferred {
             self.last = Last::Unconfirmed;
@@ -192,12 +192,12 @@ impl Responder {
         oldest_read.unwrap_or(self.next)
     }
 
-    /// Is an acknowledgement owed?
+    /// Whether an acknowledgement is due.
     pub fn due(&self, oldest_read: Option<Rsn>) -> Due {
         self.due_for(self.executed(oldest_read))
     }
 
-    /// Will one be, if nobody refuses the last delivered request?
+    /// Whether one will be due if the last delivered request is not failed.
     pub(crate) fn will_be_due(&self, oldest_read: Option<Rsn>) -> Due {
         let next = match self.last {
             Last::Unconfirmed => self.next.next(),
@@ -214,22 +214,22 @@ impl Responder {
         }
     }
 
-    /// The acknowledgement that is sent now.
+    /// Records that the acknowledgement is sent now, and returns it.
     pub fn acknowledge(&mut self, oldest_read: Option<Rsn>) -> Rsn {
         self.acked = self.executed(oldest_read);
         self.bytes = 0;
         self.acked
     }
 
-    /// What was acknowledged last.
+    /// The acknowledgement sent last.
     pub(crate) fn acked(&self) -> Rsn {
         self.acked
     }
 
-    /// A response left that implies an acknowledgement of its own request.
+    /// A response was sent, which acknowledges its own request.
     pub(crate) fn acknowledged_by_response(&mut self, rsn: Rsn) {
         if rsn == self.next {
-            // Nobody refuses what is answered.
+            // A request that is answered was not failed.
             self.confirm();
         }
         let implied = rsn.next();
@@ -245,34 +245,34 @@ impl Responder {
         Some(self.next)
     }
 
-    /// A receive was posted: the number for READY, if the peer waits for it.
+    /// A receive was posted: returns the number for READY, if the peer waits for it.
     pub(crate) fn handle_posted(&mut self) -> Option<Rsn> {
         let was = self.state;
         self.state = was.next(Event::Posted)?;
         (was == State::Waiting).then_some(self.next)
     }
 
-    /// READY leaves now: from here on the peer may resume.
+    /// READY is sent now: from here on the peer may resume.
     pub(crate) fn handle_ready_sent(&mut self) {
         if let Some(next) = self.state.next(Event::ReadySent) {
             self.state = next;
         }
     }
 
-    /// The request `rsn`, or the peer behind it, ends the stream: nothing from it on counts as executed.
+    /// The request `rsn` ends the stream: it and all later ones do not count as executed.
     pub(crate) fn strike(&mut self, rsn: Rsn) {
         self.last = Last::Counted;
         self.next = rsn;
     }
 
-    /// A bystander saw this side say RNR(n): whatever it delivered from n on was discarded here.
+    /// For an observer that saw this side send RNR(n): what it delivered from n on was discarded here.
     pub fn observe_rnr(&mut self, n: Rsn) {
         self.last = Last::Counted;
         self.next = n;
         self.state = State::Waiting;
     }
 
-    /// A bystander saw this side say READY.
+    /// For an observer that saw this side send READY.
     pub fn observe_ready(&mut self) {
         self.state = State::Readied;
     }

@@ -1,6 +1,6 @@
-//! The receive side of a stream: frames in, places and deliveries out.
-//! It names where the next bytes go and is told how many arrived; between two calls it holds no payload at all.
-//! It refuses to judge memory: whoever moves the bytes checks rights, and reports a refusal as a [`Violation`].
+//! The receive side of a stream: takes frames, returns where payload goes and which messages are complete.
+//! It tells the caller where the next bytes go and is told how many were placed; between two calls it holds no payload.
+//! Memory is checked by the caller, which reports an access that is not allowed as a [`Violation`].
 
 mod foresee;
 mod head;
@@ -24,43 +24,43 @@ use crate::time::Time;
 use crate::violation::Violation;
 use message::{Cargo, Fate, Messages};
 
-/// The stage must be able to hold this much when checksums are on: the largest frame there is.
+/// Size of the stage with checksums on: the longest frame.
 pub const STAGE_WITH_CRC: usize = {
     // ULPDU, length field, pad and checksum, and a marker in every 512 bytes.
     let unmarked = u16::MAX as usize + 2 + 3 + 4;
     unmarked + 4 * (unmarked / 508 + 2)
 };
 
-/// The stage must be able to hold this much when checksums are off: the longest message that is not payload.
+/// Size of the stage with checksums off: the longest message that is not payload.
 pub const STAGE_WITHOUT_CRC: usize = 512;
 
-/// What is lawful on this stream beyond what every stream takes.
+/// What is accepted on this stream beyond RFC 5040.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Accepts {
     /// RFC 7306: atomics and immediate data.
     pub rfc7306: bool,
-    /// The control family and strict order (docs/extensions.md).
+    /// Control messages and strict order (docs/extensions.md).
     pub extensions: bool,
-    /// Read V2, which we offered in our CAPS.
+    /// Read V2, offered in this side's CAPS.
     pub read_v2: bool,
-    /// Sends with immediate, which we offered in our CAPS.
+    /// Sends with immediate, offered in this side's CAPS.
     pub send_imm: bool,
-    /// Same-host rings, which we offered in our CAPS.
+    /// Same-host rings, offered in this side's CAPS.
     pub rings: bool,
-    /// Messages longer than their receive, which are thrown away (unreliable connections).
+    /// Messages longer than their receive, which are dropped (unreliable connections).
     pub drops: bool,
 }
 
 /// What the first FPDU must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum First {
-    /// Anything lawful.
+    /// Any message.
     Anything,
     /// CAPS.
     Caps,
     /// A ready-to-receive message of one of these kinds.
     Rtr(RtrKinds),
-    /// It has come.
+    /// It has arrived.
     Past,
 }
 
@@ -77,13 +77,13 @@ pub struct Rx {
     messages: Messages,
 }
 
-/// How much of a Send has come.
+/// How much of a Send has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendProgress {
     msn: Msn,
-    /// Bytes of segments whose heads have come.
+    /// Bytes of segments whose heads have arrived.
     begun: u32,
-    /// Bytes before the next that is placed; none between segments.
+    /// Offset of the next byte to place; 0 between segments.
     placed: u32,
 }
 
@@ -95,21 +95,21 @@ impl SendProgress {
     }
 }
 
-/// The segment being received, as its head described it.
+/// The segment being received, as its header described it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Segment {
     header: Header,
     cargo: Cargo,
     /// Payload bytes: what follows the header and any fixed-size body.
     len: u32,
-    /// Where the payload begins in its message.
+    /// Offset of the payload in its message.
     offset: u32,
     place: Place,
     offender: Option<Offender>,
 }
 
 impl Rx {
-    /// The receive side of a fresh stream.
+    /// The receive side of a new stream.
     pub fn new(markers: bool, crc: bool, accepts: Accepts, first: First) -> Rx {
         Rx {
             deframer: Deframer::new(markers, crc),
@@ -129,9 +129,9 @@ impl Rx {
         }
     }
 
-    /// Looks at the stage and says what it wants. The first number is how many stage bytes it has consumed.
+    /// Processes the stage and returns what is needed next. The first number is how many stage bytes were consumed.
     ///
-    /// After [`Step::Place`] the caller moves payload, from the stage's new front or straight from the socket,
+    /// After [`Step::Place`] the caller copies payload, from the stage's new front or directly from the socket,
     /// and reports it with [`placed`](Rx::placed). After [`Step::Claim`] it answers with [`claim`](Rx::claim).
     pub fn handle(
         &mut self,
@@ -169,7 +169,7 @@ impl Rx {
         }
     }
 
-    /// The payload that stands next, for a caller that can read straight into its place.
+    /// The payload that comes next, for a caller that can read directly into its place.
     pub fn pending(&mut self) -> Option<Run> {
         if self.moment != Moment::Payload {
             return None;
@@ -193,7 +193,7 @@ impl Rx {
         !self.deframer.sums()
     }
 
-    /// `n` bytes of the run were moved to their place.
+    /// `n` bytes of the run were placed.
     pub fn placed(&mut self, n: u32) {
         self.deframer.advance(n as usize);
         self.segment.place = self.segment.place.forward(n);
@@ -218,14 +218,14 @@ impl Rx {
         Ok(rnr)
     }
 
-    /// Throws the rest of the message away (unreliable connections whose memory refuses it).
+    /// Drops the rest of the message (unreliable connections, when memory may not be accessed).
     pub fn drop_message(&mut self) {
         self.segment.place = Place::Discard;
         self.messages.drop_current(self.segment.header.opcode());
     }
 
-    /// A bystander saw this side say RNR(n): everything from n on is discarded here,
-    /// the message that is still under way included.
+    /// For an observer that saw this side send RNR(n): everything from n on is discarded here,
+    /// an unfinished message included.
     pub fn observe_rnr(&mut self, n: Rsn, ledger: &mut Ledger) {
         ledger.responder.observe_rnr(n);
         ledger.reads_in.rewind(n);
@@ -238,7 +238,7 @@ impl Rx {
         self.segment.offender
     }
 
-    /// The stream ended with `staged` bytes unconsumed: was anything cut?
+    /// The stream ended with `staged` bytes unconsumed: fails if a frame or message is incomplete.
     pub fn handle_eof(&self, staged: usize) -> Result<(), Violation> {
         if self.moment != Moment::Head || self.deframer.mid_frame(staged) {
             return Err(Violation::CutFpdu);
@@ -249,7 +249,7 @@ impl Rx {
         Ok(())
     }
 
-    /// No first FPDU has come, and none of a certain kind was agreed on.
+    /// No FPDU has arrived yet, and the first may be of any kind.
     pub fn takes_anything_first(&self) -> bool {
         self.first == First::Anything
     }
@@ -259,7 +259,7 @@ impl Rx {
         self.first == First::Past
     }
 
-    /// The number of the message that wants a receive.
+    /// The number of the message that needs a receive.
     pub(crate) fn claimed_msn(&self) -> Option<Msn> {
         match self.segment.header {
             Header::Untagged(h) if self.moment == Moment::Claim => Some(h.msn),
@@ -267,7 +267,7 @@ impl Rx {
         }
     }
 
-    /// How much of the Send that is under way has come, if one is.
+    /// How much of an unfinished Send has arrived, if there is one.
     pub(crate) fn send_progress(&self) -> Option<SendProgress> {
         let in_segment = matches!(self.moment, Moment::Payload | Moment::Trailer);
         let placed = match self.segment.place {
@@ -306,7 +306,7 @@ impl Rx {
     }
 }
 
-/// Frames of any length fit the stage that is promised for them.
+/// Frames of any length fit the stage.
 const _: () = {
     let unmarked = u16::MAX as usize + 2 + 3 + 4;
     assert!(STAGE_WITH_CRC >= unmarked + 4 * (unmarked / 508 + 1));

@@ -1,6 +1,6 @@
 //! MPA startup (RFC 5044 §7.1, RFC 6581): one Request, one Reply, and what both sides agreed on.
-//! An [`Endpoint`] is fed bytes, decisions and the time, and yields bytes to send and one final [`Outcome`].
-//! It refuses to know sockets: a fallback to revision 1 is a fresh connection, which only the caller can make.
+//! An [`Endpoint`] takes bytes, decisions and the time, and yields bytes to send and one final [`Outcome`].
+//! For a fallback to revision 1 the caller opens another connection.
 
 mod agreement;
 mod initiator;
@@ -19,7 +19,7 @@ use verbena_wire::rdmap::LlpError;
 
 use crate::time::Time;
 
-/// Longest startup frame: more than this is never kept of an unfinished startup.
+/// Longest startup frame, and the most that is buffered of an unfinished startup.
 pub const MAX_FRAME: usize = HEADER_LEN + MAX_PRIVATE_DATA;
 
 /// One side of an MPA startup.
@@ -47,18 +47,18 @@ pub struct Endpoint {
 pub enum Outcome {
     /// Both sides agreed: the stream begins with the next byte.
     Established(Agreement),
-    /// The peer said no (initiator), with its private data.
+    /// The peer rejected (initiator).
     Rejected {
-        /// What the peer's upper layer had to say.
+        /// The private data of the Reply.
         private_data: Vec<u8>,
     },
-    /// We said no (responder).
+    /// The local upper layer rejected (responder).
     Refused,
     /// The startup failed.
     Failed {
         /// Why.
         reason: Failure,
-        /// A fresh connection at this revision may succeed (WIRE: peers that drop a revision-2 Request).
+        /// Another connection at this revision may succeed: some peers drop a revision-2 Request (RFC 6581 §6).
         retry: Option<Revision>,
     },
 }
@@ -66,21 +66,21 @@ pub enum Outcome {
 /// Why a startup failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The peer's frame is not a startup frame we can take.
+    /// The peer's frame is not a valid startup frame.
     #[error("startup frame: {0}")]
     Frame(#[from] StartupError),
-    /// The peer sent bytes behind its Request before it had our Reply (RFC 5044 §7.1.2).
+    /// The peer sent bytes behind its Request before it had the Reply (RFC 5044 §7.1.2).
     #[error("{0} bytes behind the Request, before the Reply")]
     EarlyBytes(usize),
     /// The Reply has another revision than the Request.
     #[error("reply of another revision")]
     RevisionChanged,
-    /// The peer needs more inbound reads than we can serve (RFC 6581 §9.1).
+    /// The peer needs more inbound reads than this side can serve (RFC 6581 §9.1).
     #[error("peer wants {wanted} outstanding reads, limit is {limit}")]
     InsufficientIrd {
         /// What the peer's ORD needs.
         wanted: u16,
-        /// What we can serve.
+        /// What this side can serve.
         limit: u16,
     },
     /// No ready-to-receive message that both sides support (RFC 6581 §9.2).
@@ -89,7 +89,7 @@ pub enum Failure {
     /// The deadline passed.
     #[error("timed out")]
     Timeout,
-    /// The connection ended first.
+    /// The connection was closed before the startup ended.
     #[error("connection closed during startup")]
     Closed,
 }
@@ -97,7 +97,7 @@ pub enum Failure {
 /// A call that the endpoint's state does not allow. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Misuse {
-    /// Nothing is waiting for a decision.
+    /// No Request waits for a decision.
     #[error("no request is waiting for a decision (state {0:?})")]
     NotDeciding(State),
     /// The private data does not fit the frame.
@@ -106,12 +106,12 @@ pub enum Misuse {
 }
 
 impl Endpoint {
-    /// Where the startup stands.
+    /// The current state.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// The moment at which [`handle_timeout`](Endpoint::handle_timeout) wants to be called.
+    /// When [`handle_timeout`](Endpoint::handle_timeout) is to be called.
     pub fn deadline(&self) -> Option<Time> {
         (!self.state.is_final()).then_some(self.deadline)
     }
@@ -128,12 +128,12 @@ impl Endpoint {
 
     /// Takes bytes from the peer and returns how many belonged to the startup.
     ///
-    /// Whatever an initiator does not take stands behind the Reply and is the stream's first input.
+    /// The bytes that an initiator does not take follow the Reply and are the stream's first input.
     pub fn handle_bytes(&mut self, bytes: &[u8]) -> usize {
         match self.state {
             State::AwaitReply => self.gather(Kind::Reply, bytes),
             State::AwaitRequest => self.gather(Kind::Request, bytes),
-            // RFC 5044 §7.1.2: the initiator is silent until it has the Reply.
+            // RFC 5044 §7.1.2: the initiator sends nothing until it has the Reply.
             State::Deciding if !bytes.is_empty() => {
                 self.fail(Event::FrameBad, Failure::EarlyBytes(bytes.len()));
                 bytes.len()
@@ -147,14 +147,14 @@ impl Endpoint {
         self.fail(Event::Closed, Failure::Closed);
     }
 
-    /// Time passed.
+    /// Fails the startup if its deadline has passed.
     pub fn handle_timeout(&mut self, now: Time) {
         if now >= self.deadline {
             self.fail(Event::Deadline, Failure::Timeout);
         }
     }
 
-    /// Collects one frame, judging it as early as its bytes allow.
+    /// Collects one frame, and parses it with every call so that an error is found as early as possible.
     fn gather(&mut self, kind: Kind, bytes: &[u8]) -> usize {
         let before = self.inbox.len();
         let room = MAX_FRAME - before;
@@ -193,7 +193,7 @@ impl Endpoint {
         }
     }
 
-    /// Ends the startup; an initiator that never saw a Reply may try the older revision (RFC 6581 §6).
+    /// Ends the startup. An initiator may retry at revision 1 (RFC 6581 §6) if it got no part of a Reply, or one of another revision.
     fn fail(&mut self, event: Event, reason: Failure) {
         if self.state.is_final() {
             return;

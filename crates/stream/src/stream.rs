@@ -1,7 +1,6 @@
-//! An iWARP stream after startup: receive side, transmit side and the book between them.
-//! It promises the contract of docs/ARCHITECTURE.md: it names where bytes go and is told how many arrived,
-//! sends nothing before it may, and says at most one Terminate, behind the answers it owes, before it falls silent.
-//! It refuses to own payload, queues, memory or time.
+//! An iWARP stream after startup: receive side, transmit side and the ledger between them.
+//! It tells the caller where bytes go and is told how many were placed (docs/ARCHITECTURE.md); it sends nothing before the rules of
+//! startup allow it, and at most one Terminate, after the responses it owes. Payload, queues, memory and time are the caller's.
 
 mod failing;
 mod lifecycle;
@@ -24,28 +23,28 @@ use crate::time::Time;
 use crate::tx::{ControlOut, Tx};
 use crate::violation::Violation;
 
-/// What a stream needs to know beyond the startup's agreement.
+/// Settings of a stream besides the startup's agreement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// The longest ULPDU to send; lowered by what the peer's CAPS allow.
     pub max_ulpdu: u16,
-    /// RFC 7306 messages are lawful in both directions; with extensions they always are.
+    /// RFC 7306 messages are allowed in both directions; with extensions they always are.
     pub rfc7306: bool,
-    /// How patient to be with a receiver that is not ready.
+    /// How long to wait for a receiver that is not ready.
     pub rnr_retry: RnrRetry,
-    /// An unreliable connection: a message that is too long for its receive is thrown away, not a violation.
+    /// An unreliable connection: a message that is too long for its receive is dropped, not a violation.
     pub drops: bool,
-    /// Our capabilities; sent first when extensions are in force.
+    /// This side's capabilities; sent first with extensions.
     pub caps: Caps,
 }
 
 /// One established stream.
 ///
-/// Receive: [`handle`](Stream::handle) with the stage, obey the [`Step`](crate::Step), report with
+/// Receive: call [`handle`](Stream::handle) with the stage, do what the [`Step`](crate::Step) says, report with
 /// [`placed`](Stream::placed) and [`claim`](Stream::claim), repeat. Transmit: drain
 /// [`poll_control`](Stream::poll_control) first, then [`begin`](Stream::begin) a message and send its
-/// [`next_frame`](Stream::next_frame)s, draining control in between. End: whoever reports a violation, or is told of one,
-/// goes on answering while the stream [`owes_answers`](Stream::owes_answers), or says
+/// [`next_frame`](Stream::next_frame)s, draining control in between. After a violation the caller continues to send responses while
+/// the stream [`owes_answers`](Stream::owes_answers), or calls
 /// [`drop_answers`](Stream::drop_answers).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Stream {
@@ -54,23 +53,23 @@ pub struct Stream {
     tx: Tx,
     ledger: Ledger,
     control: ControlOut,
-    /// Both sides speak docs/extensions.md.
+    /// Both sides support docs/extensions.md.
     extensions: bool,
     /// Atomics and immediate data may be sent.
     rfc7306: bool,
-    /// We sent the Request, so we send the first FPDU.
+    /// This side sent the Request, so it sends the first FPDU.
     initiates: bool,
     ours: Caps,
     peer: Option<Caps>,
-    /// The ready-to-receive message we still have to send.
+    /// The ready-to-receive message that is still to be sent.
     rtr: Option<Rtr>,
-    /// A stream that has one is over, and moves nowhere.
+    /// A stream with a cause is over, and is not handed over.
     #[serde(skip)]
     cause: Option<Violation>,
 }
 
 impl Stream {
-    /// A stream on what the startup agreed.
+    /// A stream with the startup's agreement.
     pub fn new(agreement: &Agreement, settings: Settings) -> Stream {
         let extensions = agreement.extensions;
         let features = settings.caps.features;
@@ -95,7 +94,7 @@ impl Stream {
         let (crc, ird, ord) = (agreement.crc, agreement.ird, agreement.ord);
         let mut control = ControlOut::default();
         if extensions {
-            // A peer that takes us at our word must not be ended for it.
+            // Not more than is served, or a peer that relies on it would commit a violation.
             let served = settings.caps.ird.min(ird);
             control.caps = Some(Caps {
                 ird: served,
@@ -118,17 +117,17 @@ impl Stream {
         }
     }
 
-    /// Where the stream stands.
+    /// The current state.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// The violation that ended the stream, if one did: the first that was noticed, never a later one.
+    /// The violation that ended the stream, if one did: the first, never a later one.
     pub fn cause(&self) -> Option<&Violation> {
         self.cause.as_ref()
     }
 
-    /// The book of outstanding work.
+    /// The outstanding work.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -144,33 +143,33 @@ impl Stream {
         self.ours.features.contains(feature) && peer.is_some_and(|c| c.features.contains(feature))
     }
 
-    /// Whether both sides see the same addresses of the connection: nothing between them ends it.
+    /// Both sides see the same addresses of the connection: no proxy or translator is between them.
     pub fn is_direct(&self) -> bool {
         let peer = self.peer.as_ref().and_then(|caps| caps.path);
         peer.is_some() && peer == self.ours.path
     }
 
-    /// How often a receiver that is not ready is asked again, from now on.
+    /// Sets how long to wait for a receiver that is not ready, from now on.
     pub fn set_rnr_retry(&mut self, retry: RnrRetry) {
         self.ledger.requester.set_retry(retry);
     }
 
-    /// When acknowledgements are due at once, from now on.
+    /// Sets when acknowledgements are due, from now on.
     pub fn set_acks(&mut self, policy: AckPolicy) {
         self.ledger.responder.set_policy(policy);
     }
 
-    /// At most so many reads and atomics wait for an answer at once; the limit only falls.
+    /// Limits the reads and atomics that are outstanding at once; the limit is never raised.
     pub fn limit_reads(&mut self, depth: u16) {
         self.ledger.reads_out.limit_to(depth);
     }
 
-    /// When [`handle_timeout`](Stream::handle_timeout) wants to be called.
+    /// When [`handle_timeout`](Stream::handle_timeout) is to be called.
     pub fn deadline(&self) -> Option<Time> {
         self.ledger.requester.deadline()
     }
 
-    /// Time passed; true if a receiver was not ready for longer than allowed.
+    /// Checks the deadline; true if a receiver was not ready for longer than allowed.
     pub fn handle_timeout(&mut self, now: Time) -> bool {
         self.ledger.requester.handle_timeout(now)
     }
@@ -190,7 +189,7 @@ impl Stream {
         verdict
     }
 
-    /// Our queue pair sends now (RTS); the peer compares the number with what it expects.
+    /// Announces that this side's queue pair is in RTS; the peer compares the number with what it expects.
     pub fn announce_active(&mut self, psn: Psn) {
         if self.extensions {
             self.control.active = Some(psn);

@@ -1,6 +1,5 @@
-//! The one total function from a [`Violation`] to the Terminate message that answers it (M19).
-//! It promises the codes of RFC 5040 §4.8, RFC 5041 §7 and RFC 5044 §8, and which headers are echoed for each.
-//! It refuses to know when the Terminate is sent, or what else dies with the stream.
+//! The total function from a [`Violation`] to the Terminate message that answers it (M19).
+//! The codes are those of RFC 5040 §4.8, RFC 5041 §7 and RFC 5044 §8, with the headers that are echoed for each.
 
 use serde::{Deserialize, Serialize};
 use verbena_wire::Malformed;
@@ -16,14 +15,14 @@ use crate::violation::{AccessFault, Violation};
 pub struct Offender {
     /// Length of the offending DDP segment, headers included (RFC 5040 §4.8).
     pub segment_len: u16,
-    /// Its DDP header as it came; raw, because the header may itself be the offence.
+    /// Its DDP header as received; raw, because the header itself may be invalid.
     pub header: EchoHeader,
     /// Its Read Request header, if it was one, advanced by what was already answered.
     pub read_request: Option<ReadRequest>,
 }
 
 impl Offender {
-    /// The offender for a header that was understood.
+    /// The offender for a header that was parsed.
     pub fn of(header: &Header, segment_len: u16, read_request: Option<ReadRequest>) -> Offender {
         Offender {
             segment_len,
@@ -32,7 +31,7 @@ impl Offender {
         }
     }
 
-    /// The same read request after `sent` bytes of its response had left (RFC 5040 §7.1).
+    /// The same read request after `sent` bytes of its response were sent (RFC 5040 §7.1).
     pub fn advanced(self, sent: u32) -> Offender {
         let read_request = self.read_request.map(|r| r.advanced(sent).unwrap_or(r));
         Offender {
@@ -42,11 +41,11 @@ impl Offender {
     }
 }
 
-/// The Terminate for a violation; `None` when the stream is already cut and none can be sent.
+/// The Terminate for a violation; `None` when the peer has closed its direction and none is sent.
 pub fn terminate_for(violation: &Violation, offender: Option<&Offender>) -> Option<Terminate> {
     let cause = cause_of(violation)?;
     let segment = match cause {
-        // RFC 5040 §4.8: a lower-layer error and a local catastrophe echo nothing.
+        // RFC 5040 §4.8: a lower-layer error and a local catastrophic error echo nothing.
         Cause::Llp(_) | Cause::Rdmap(RdmapError::LocalCatastrophic) | Cause::Unknown { .. } => None,
         Cause::Ddp(_) => offender.map(|o| echo(o, false)),
         // Only remote protection errors of a Read Request return the Read Request header.
@@ -73,12 +72,12 @@ pub fn cause_of(violation: &Violation) -> Option<Cause> {
     Some(match *violation {
         V::Crc { .. } => Cause::Llp(LlpError::Crc),
         V::Marker { .. } => Cause::Llp(LlpError::Marker),
-        // Nobody is left to read a Terminate.
+        // The stream has ended; no Terminate is sent.
         V::CutFpdu | V::CutMessage => return None,
 
         V::Malformed(malformed) => malformed_cause(malformed),
         V::Opcode(_) | V::NotEnabled(_) => Cause::Rdmap(RdmapError::UnexpectedOpcode),
-        // No code of their own: the message is not one that RDMAP could carry out.
+        // Without a code of their own: the message is not one that RDMAP could execute.
         V::TooShort { .. }
         | V::BodyLength { .. }
         | V::NotSingle(_)
@@ -124,7 +123,7 @@ fn malformed_cause(malformed: Malformed) -> Cause {
         Malformed::DdpVersion { tagged: true, .. } => Cause::Ddp(DdpError::TaggedVersion),
         Malformed::DdpVersion { tagged: false, .. } => Cause::Ddp(DdpError::UntaggedVersion),
         Malformed::RdmapVersion { .. } => Cause::Rdmap(RdmapError::InvalidVersion),
-        // RFC 7306 §8: an atomic that cannot be understood is an unexpected operation.
+        // RFC 7306 §8: an atomic operation that is not known is an unexpected opcode.
         Malformed::AtomicCode { .. } => Cause::Rdmap(RdmapError::UnexpectedOpcode),
         _ => Cause::Rdmap(RdmapError::UnspecifiedOperation),
     }
@@ -139,17 +138,17 @@ fn unasked(opcode: Opcode) -> Cause {
     }
 }
 
-/// Memory's refusals: DDP reports those of a Write, RDMAP those of reads, atomics and invalidations.
+/// Access errors: DDP reports those of a tagged message, RDMAP those of reads, atomics and invalidations.
 fn access_cause(opcode: Opcode, fault: AccessFault) -> Cause {
     use AccessFault as F;
     if opcode.tagged() {
         return match fault {
-            // M9: no code tells of a second touch; by then the STag is invalid.
+            // M9: there is no code for a second touch; by then the STag is invalid.
             F::InvalidStag | F::Touched => Cause::Ddp(DdpError::TaggedInvalidStag),
             F::Bounds => Cause::Ddp(DdpError::TaggedBounds),
             F::NotAssociated => Cause::Ddp(DdpError::TaggedNotAssociated),
             F::Wrap => Cause::Ddp(DdpError::TaggedToWrap),
-            // DDP has no code for a missing right; RDMAP's is what hardware sends.
+            // DDP has no code for a missing right; hardware sends RDMAP's.
             F::Rights | F::CannotInvalidate => Cause::Rdmap(RdmapError::AccessRights),
         };
     }

@@ -1,6 +1,6 @@
-//! What the tests of this crate share: raw frames, a bench that obeys a stream, and tables of state machines.
-//! The bench does what any caller must do, in the simplest way, and writes down everything it was told.
-//! It is compiled for tests only.
+//! Shared by the tests of this crate: raw frames, a caller of a stream, and tables of state machines.
+//! A [`Bench`] does what any caller must do, in the simplest way, and records everything that the stream returns. It is compiled
+//! for tests only.
 
 use core::fmt::Debug;
 
@@ -62,7 +62,7 @@ pub(crate) fn agreement(role: Role, extensions: bool) -> Agreement {
     }
 }
 
-/// An untagged header with everything in its usual place.
+/// An untagged header with the usual queue and offset.
 pub(crate) fn untagged(opcode: Opcode, msn: u32) -> Untagged {
     Untagged {
         last: true,
@@ -102,17 +102,17 @@ pub(crate) fn control(control: &Control, msn: u32) -> Vec<u8> {
     fpdu(header, &payload)
 }
 
-/// A stream and a caller that obeys it.
+/// A stream and its caller.
 #[derive(Clone)]
 pub(crate) struct Bench {
     pub(crate) stream: Stream,
     pub(crate) stage: Vec<u8>,
     pub(crate) placed: Vec<(Place, Vec<u8>)>,
     pub(crate) delivered: Vec<Delivery>,
-    /// What the next claims are answered with.
+    /// The answer to the next claims.
     pub(crate) claim: Claim,
     pub(crate) now: Time,
-    /// Takes the short way where there is one.
+    /// Uses [`Stream::foresee`] where it applies.
     pub(crate) hurries: bool,
 }
 
@@ -134,7 +134,7 @@ impl Bench {
         Bench::new(&agreement(Role::Initiator, false), settings())
     }
 
-    /// A stream with one of our own, past the exchange of CAPS.
+    /// A stream with a peer that has the extensions, past the exchange of CAPS.
     pub(crate) fn verbena() -> Bench {
         let mut bench = Bench::new(&agreement(Role::Initiator, true), settings());
         let _ = bench.control(true);
@@ -143,7 +143,7 @@ impl Bench {
         bench
     }
 
-    /// Obeys the stream until it wants more bytes than there are.
+    /// Does what the stream asks until it needs more bytes than there are.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         self.stage.extend(bytes);
         loop {
@@ -172,7 +172,7 @@ impl Bench {
         }
     }
 
-    /// The short way: takes what had to come next, as the long way would have.
+    /// The fast path: takes the expected next frame, and records it as `handle` would.
     fn glance(&mut self) -> bool {
         let Some(foreseen) = self.stream.foresee(&self.stage) else {
             return false;
@@ -221,7 +221,7 @@ impl Bench {
         true
     }
 
-    /// The violation that these bytes are.
+    /// Feeds bytes that are a violation, and returns it.
     pub(crate) fn refuses(&mut self, bytes: &[u8]) -> Violation {
         let before = self.placed.len();
         let violation = self.feed(bytes).expect_err("must be refused");
@@ -230,7 +230,7 @@ impl Bench {
         violation
     }
 
-    /// All control frames that wait, as bytes.
+    /// All queued control frames, as bytes.
     pub(crate) fn control(&mut self, flush: bool) -> Vec<u8> {
         let mut out = Vec::new();
         while let Some(frame) = self.stream.poll_control(flush) {
@@ -239,13 +239,13 @@ impl Bench {
         out
     }
 
-    /// The Terminate that a failing stream says.
+    /// The Terminate of a failing stream.
     pub(crate) fn last_words(&mut self) -> Option<Terminate> {
         let out = self.control(false);
         let start = out.windows(2).rposition(|w| w == [0x41, 0x47])?;
         let len = usize::from(u16::from_be_bytes([out[start - 2], out[start - 1]]));
         let payload = &out[start + Untagged::LEN..start + len];
-        // Two codes mean different things in and after startup; ours are always in the RFC's layout.
+        // Two codes mean different things in and after startup; the ones sent here always have the RFC's layout.
         [Phase::Running, Phase::Startup]
             .into_iter()
             .filter_map(|phase| Terminate::parse(payload, phase).ok())

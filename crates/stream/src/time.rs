@@ -1,13 +1,12 @@
-//! A moment on somebody else's clock, in nanoseconds since an epoch that only the owner of the clock knows.
-//! It promises that machines can compare moments and add durations without overflow.
-//! It refuses to know what time it is: every machine is told.
+//! A point in time, in nanoseconds since the epoch of the caller's clock.
+//! The state machines here read no clock: every call that needs the time takes it as an argument. Additions saturate.
 
 use core::fmt;
 use core::ops::Add;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
-/// A moment: nanoseconds since the clock's own epoch.
+/// A point in time: nanoseconds since the clock's epoch.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -17,10 +16,10 @@ impl Time {
     /// The clock's epoch.
     pub const ZERO: Time = Time(0);
 
-    /// Later than any moment that comes.
+    /// Later than any time that is reached.
     pub const MAX: Time = Time(u64::MAX);
 
-    /// The moment `nanos` nanoseconds after the epoch.
+    /// `nanos` nanoseconds after the epoch.
     pub const fn from_nanos(nanos: u64) -> Time {
         Time(nanos)
     }
@@ -30,7 +29,7 @@ impl Time {
         self.0
     }
 
-    /// How long ago `earlier` was; zero if it lies ahead.
+    /// The time since `earlier`; zero if it is later.
     pub const fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -39,7 +38,7 @@ impl Time {
 impl Add<Duration> for Time {
     type Output = Time;
 
-    /// Saturates: a deadline 584 years ahead is "never".
+    /// Saturates: a deadline 584 years ahead never passes.
     fn add(self, span: Duration) -> Time {
         let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         Time(self.0.saturating_add(nanos))

@@ -1,6 +1,6 @@
-//! The transmit side of a stream: numbers messages, cuts them into segments, frames them.
-//! It promises that one message is finished before the next begins, with only control frames between its segments.
-//! It refuses to choose what is sent: its caller begins messages in the order it wants them to arrive.
+//! The transmit side of a stream: numbers messages, segments them, frames them.
+//! One message is finished before the next begins; only control frames and a Terminate come between its segments. The caller
+//! decides what is sent, and in which order.
 
 mod control;
 
@@ -16,10 +16,10 @@ use verbena_wire::{Mo, Msn, Qn, Rsn};
 use crate::frame::{Frame, Plain};
 use crate::outgoing::{Body, Message, Outgoing, Segment};
 
-/// Queues we number messages on.
+/// Queues with message numbers.
 const QUEUES: usize = 6;
 
-/// The smallest segment we ever make, whatever a peer asks for (RFC 5044 §4.5).
+/// The smallest limit of a segment, whatever a peer asks for (RFC 5044 §4.5).
 pub const MIN_ULPDU: u16 = 128;
 
 /// The transmit side of one stream.
@@ -35,18 +35,18 @@ pub(crate) struct Tx {
     open: Option<Open>,
 }
 
-/// A message under way.
+/// An unfinished message.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Open {
     serial: u64,
     is_request: bool,
-    /// The peer will see a part of it.
+    /// At least one frame of it was made.
     framed: bool,
 }
 
 impl Tx {
     pub(crate) fn new(markers: bool, crc: bool, max_ulpdu: u16) -> Tx {
-        // RFC 5044 §4.3: a marker's pointer has 16 bits, and every marker must find its frame's start.
+        // RFC 5044 §4.3: a marker's pointer has 16 bits, and every marker must point to the start of its frame.
         let most = if markers {
             MAX_ULPDU_WITH_MARKERS as u16
         } else {
@@ -74,7 +74,7 @@ impl Tx {
         self.phase.is_some()
     }
 
-    /// Something was sent, or is about to be.
+    /// A message was begun.
     pub(crate) fn has_begun(&self) -> bool {
         self.begun > 0
     }
@@ -83,12 +83,12 @@ impl Tx {
         self.open.is_some()
     }
 
-    /// The peer discards our requests: one that is under way will not be finished.
+    /// The peer discards requests: an unfinished one will not be finished.
     pub(crate) fn abandon_request(&mut self) {
         self.open = self.open.filter(|open| !open.is_request);
     }
 
-    /// Makes way for a response; false if a request is cut open, whose rest would have to come first.
+    /// Removes an unfinished request so that a response can begin; false if frames of it were made, whose rest would have to come first.
     pub(crate) fn set_request_aside(&mut self) -> bool {
         let cut = self.open.is_some_and(|open| open.is_request && open.framed);
         if !cut {
@@ -108,7 +108,7 @@ impl Tx {
         Outgoing::new(message, rsn, serial)
     }
 
-    /// A whole Send or Write that takes one plain frame, begun and finished at once; `None` if it is not that simple.
+    /// A whole Send or Write as one plain frame, begun and finished at once; `None` if it needs more or other frames.
     #[inline]
     pub(crate) fn whole(&mut self, message: &Message) -> Option<Plain> {
         if !self.is_plain() || self.open.is_some() {
@@ -147,7 +147,7 @@ impl Tx {
         Some(plain)
     }
 
-    /// An acknowledgement as a plain frame; `None` if frames are summed or marked.
+    /// An acknowledgement as a plain frame; `None` with checksums or markers.
     pub(crate) fn ack(&mut self, n: Rsn) -> Option<Plain> {
         if !self.is_plain() {
             return None;
@@ -160,19 +160,19 @@ impl Tx {
             msn: self.number(Qn::CONTROL),
             mo: Mo::ZERO,
         };
-        // As long as any head, which every frame may be.
+        // No longer than a header, which every limit allows.
         Plain::new(&header.emit(), 0, u16::MAX)
     }
 
-    /// Nothing is summed and nothing marked.
+    /// No checksums and no markers.
     pub(crate) fn is_plain(&self) -> bool {
         !self.crc && self.phase.is_none()
     }
 
-    /// The message's next frame, and whether it is the last one; `None` if it is not the message under way.
+    /// The message's next frame, and whether it is the last one; `None` if it is not the unfinished message.
     pub(crate) fn frame(&mut self, outgoing: &mut Outgoing) -> Option<(Frame, bool)> {
         self.open.filter(|open| open.serial == outgoing.serial())?;
-        // A message that is given up before its first frame leaves no gap in the numbers.
+        // Numbered with its first frame: a message that is given up before leaves no gap in the numbers.
         if let Some(qn) = outgoing.unnumbered() {
             outgoing.number(self.number(qn));
         }
@@ -195,7 +195,7 @@ impl Tx {
         self.lone(Opcode::Terminate, Qn::TERMINATE, 0, body)
     }
 
-    /// A single-segment message that may stand between any two frames.
+    /// A single-segment message that may be sent between any two frames.
     fn lone(&mut self, opcode: Opcode, qn: Qn, ulp: u32, body: Body) -> Frame {
         let header = Header::Untagged(Untagged {
             last: true,

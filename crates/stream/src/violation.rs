@@ -1,22 +1,21 @@
-//! Everything a peer can do wrong on an established stream, with the numbers that show it.
-//! Each variant names one broken rule, so that logs, tests and the Terminate that answers it can be exact.
-//! It refuses to know what is sent back: [`crate::terminate`] decides that, for all of them, in one place.
+//! Protocol errors of a peer on an established stream, with the numbers that show them.
+//! Each variant is one broken rule; [`crate::terminate`] maps all of them to Terminate codes.
 
 use verbena_wire::rdmap::Opcode;
 use verbena_wire::{Malformed, Mo, Msn, Qn, Rsn, Stag, To};
 
-/// A rule of MPA, DDP, RDMAP or our own control protocol that the peer broke.
+/// A rule of MPA, DDP, RDMAP or the extensions (docs/extensions.md) that the peer broke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[expect(
     missing_docs,
     reason = "the fields are the numbers that each sentence prints"
 )]
 pub enum Violation {
-    // ---- MPA -------------------------------------------------------------------------------
+    // MPA
     /// The FPDU's checksum does not match its bytes.
     #[error("FPDU checksum is {got:#010x}, its bytes say {expected:#010x}")]
     Crc { expected: u32, got: u32 },
-    /// A marker points elsewhere than the chain of lengths.
+    /// A marker does not point to the start of its FPDU as the lengths give it.
     #[error("marker points back {got} bytes, the FPDU began {expected} bytes before it")]
     Marker { expected: u16, got: u16 },
     /// The ULPDU is shorter than the header it must begin with.
@@ -29,25 +28,25 @@ pub enum Violation {
     #[error("the stream ended inside a message")]
     CutMessage,
 
-    // ---- headers ---------------------------------------------------------------------------
+    // headers
     /// A header or a fixed-size message body that does not parse.
     #[error("{0}")]
     Malformed(#[from] Malformed),
-    /// An opcode nobody agreed on, or one whose tagged bit contradicts it.
+    /// An opcode that was not agreed on, or one whose tagged bit contradicts it.
     #[error("unexpected opcode {} ({})", .0.code(), .0.name())]
     Opcode(Opcode),
-    /// A message with a fixed layout came with another length.
+    /// A message with a fixed layout has another length.
     #[error("{} of {got} bytes, must be {need}", .opcode.name())]
     BodyLength { opcode: Opcode, need: u16, got: u16 },
-    /// A message that must fit one segment was cut in several.
+    /// A message that must be one segment has several.
     #[error("{} must be a single segment", .0.name())]
     NotSingle(Opcode),
 
-    // ---- DDP untagged ----------------------------------------------------------------------
+    // DDP untagged
     /// The queue number does not belong to the opcode.
     #[error("{} on queue {}", .opcode.name(), .got.get())]
     Queue { opcode: Opcode, got: Qn },
-    /// A message sequence number out of its turn.
+    /// A message sequence number that is not the next.
     #[error("queue {}: message {} came, {} was next", .qn.get(), .got.get(), .expected.get())]
     MsnRange { qn: Qn, expected: Msn, got: Msn },
     /// No receive was posted for the message.
@@ -62,14 +61,14 @@ pub enum Violation {
     /// A message longer than the receive it consumes.
     #[error("message reaches {end} bytes, its receive holds {capacity}")]
     TooLong { capacity: u32, end: u64 },
-    /// A later segment that disagrees with the first about what the message is.
+    /// A later segment that differs from the first in its opcode or RDMAP word.
     #[error("segment says {}, its message began as {}", .got.name(), .began.name())]
     Changed { began: Opcode, got: Opcode },
     /// A Send with immediate too short for its immediate data.
     #[error("Send with immediate of {got} bytes")]
     ImmediateMissing { got: u32 },
 
-    // ---- DDP tagged ------------------------------------------------------------------------
+    // DDP tagged
     /// A tagged segment whose end passes 2^64.
     #[error("segment at {:#x} with {len} bytes wraps", .to.get())]
     Wrap { to: To, len: u32 },
@@ -83,20 +82,20 @@ pub enum Violation {
     #[error("tagged message passes 2^32 bytes")]
     TaggedEndless,
 
-    // ---- RDMAP -----------------------------------------------------------------------------
-    /// A message began while another was unfinished, which our own peers never do.
+    // RDMAP
+    /// A message began while another was unfinished, which the extensions do not allow.
     #[error("{} began inside an unfinished {}", .got.name(), .open.name())]
     Interleaved { open: Opcode, got: Opcode },
     /// More reads and atomics at once than were agreed.
     #[error("more than {limit} reads outstanding")]
     TooManyReads { limit: u16 },
-    /// A response nobody asked for, or of another kind than the oldest request.
+    /// A response without a request, or of another kind than the oldest request.
     #[error("{} without a matching request", .0.name())]
     Unasked(Opcode),
     /// A Read Response for another sink than the request named.
     #[error("Read Response for STag {got}, asked for {expected}")]
     ResponseStag { expected: Stag, got: Stag },
-    /// A Read Response that starts elsewhere than the request said.
+    /// A Read Response that does not start at the address of the request.
     #[error("Read Response at {:#x}, expected at {:#x}", .got.get(), .expected.get())]
     ResponseOffset { expected: To, got: To },
     /// A Read Response that exceeds its request.
@@ -112,8 +111,8 @@ pub enum Violation {
     #[error("first FPDU is {}, not the agreed ready-to-receive message", .0.name())]
     NotRtr(Opcode),
 
-    // ---- what memory and queues refused ----------------------------------------------------
-    /// Memory refused the access. Raised by whoever owns the memory.
+    // memory and queues
+    /// Memory that the peer may not access so. Reported by the caller, which checks memory.
     #[error("{} refused: {fault} (STag {stag})", .opcode.name())]
     Access {
         opcode: Opcode,
@@ -126,12 +125,12 @@ pub enum Violation {
     /// An atomic on an address that is not a multiple of eight.
     #[error("atomic on unaligned address {:#x}", .to.get())]
     Unaligned { to: To },
-    /// Our own receive buffer could not be written: our side's fault, but it ends the stream.
+    /// The local receive buffer could not be written: not the peer's fault, but it ends the stream.
     #[error("the receive buffer is not writable")]
     ReceiveBuffer,
 
-    // ---- control messages ------------------------------------------------------------------
-    /// A control message whose number cannot be true.
+    // control messages
+    /// A control message with a number that is not possible.
     #[error("{kind} names request {}, possible were {}..={}", .got.get(), .low.get(), .high.get())]
     Impossible {
         kind: &'static str,
@@ -139,7 +138,7 @@ pub enum Violation {
         high: Rsn,
         got: Rsn,
     },
-    /// A control message that makes no sense now.
+    /// A control message that is not allowed in this state.
     #[error("{0} out of place")]
     OutOfPlace(&'static str),
     /// CAPS came twice, or something else came first.
@@ -147,13 +146,13 @@ pub enum Violation {
     Caps,
 }
 
-/// Why memory refused a peer's access (RFC 5040 §4.8, RFC 5041 §7).
+/// Why a peer's access to memory was refused (RFC 5040 §4.8, RFC 5041 §7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AccessFault {
     /// No such STag, or its key has changed.
     #[error("invalid STag")]
     InvalidStag,
-    /// The STag is good for one touch and was touched before (M9).
+    /// The STag is one-touch and was touched before (M9).
     #[error("second touch of a one-touch STag")]
     Touched,
     /// Outside the region or window.

@@ -1,6 +1,5 @@
-//! A bystander grants every receive, so it learns of a refusal only when it sees RNR, perhaps in the middle of a message.
-//! These tests pin down that it then counts requests exactly as the two ends do.
-//! They know nothing of captures; frames are built here.
+//! An observer of captured frames grants every receive, so it learns of an RNR only when it sees one, perhaps in the middle of a message.
+//! It must then count requests exactly as the two ends do. The frames are built here, without a capture.
 
 use verbena_stream::ledger::Ledger;
 use verbena_stream::rx::{Accepts, First, Rx};
@@ -83,7 +82,7 @@ fn a_message_refused_while_under_way_is_discarded_and_does_not_count() {
     let delivered = feed(&mut rx, &mut ledger, &send(1, 0, true));
     assert!(matches!(delivered, Some(Delivery::Send { rsn, .. }) if rsn == Rsn::ZERO));
 
-    // Request 1 has begun when its receiver is seen to refuse it; its sender finishes it in ignorance.
+    // Request 1 has begun when the RNR for it is seen; its sender finishes it, since it has not received the RNR yet.
     assert_eq!(feed(&mut rx, &mut ledger, &send(2, 0, false)), None);
     rx.observe_rnr(Rsn::wrapping(1), &mut ledger);
     let rest = feed(&mut rx, &mut ledger, &send(2, 4, true));

@@ -1,6 +1,5 @@
-//! Bugs that the simulator or a reader found, each as the shortest exchange between two streams that shows it.
-//! They promise that what was wrong once stays right; the seeds that found them are in the simulator's own list.
-//! They refuse to use an adapter: two streams and a slice of bytes are enough.
+//! Bugs that the simulator or a review found, each as the shortest exchange between two streams that shows it.
+//! The tests use two streams and a slice of bytes, no adapter; the seeds that found the bugs are in the simulator's own list.
 
 use verbena_stream::startup::Rtr;
 use verbena_stream::{
@@ -54,7 +53,7 @@ fn stream_with(role: Role, markers: bool, max_ulpdu: u16) -> Stream {
     Stream::new(&agreement, settings)
 }
 
-/// Two streams that have seen each other's CAPS.
+/// Two streams that have received each other's CAPS.
 fn pair() -> (Stream, Stream) {
     let (mut a, mut b) = (stream(Role::Initiator), stream(Role::Responder));
     let hello = a.poll_control(true).unwrap();
@@ -64,7 +63,7 @@ fn pair() -> (Stream, Stream) {
     (a, b)
 }
 
-/// Shows one frame to a stream; claims are answered in order, and with "not ready" when the answers run out.
+/// Feeds one frame to a stream; claims are answered in order, and with "not ready" when there are no answers left.
 fn feed(stream: &mut Stream, frame: &Frame, receives: &[u32]) -> Vec<Delivery> {
     let mut bytes = Vec::new();
     frame.write(&mut bytes, |_, hole| hole.fill(7));
@@ -97,7 +96,7 @@ fn say(from: &mut Stream, to: &mut Stream, message: Message, receives: &[u32]) -
     let mut out = Vec::new();
     while let Some(frame) = from.next_frame(&mut outgoing) {
         out.extend(feed(to, &frame, receives));
-        // Only the first segment claims.
+        // Only the first segment needs a receive.
         receives = &[];
     }
     out
@@ -137,7 +136,7 @@ fn write_len(deliveries: &[Delivery]) -> Option<u32> {
     }
 }
 
-/// The Immediate was measured by where the Write's last segment lay, and refused as too long for its receive.
+/// The length of the Immediate was computed from the offset of the Write's last segment, and was too long for its receive.
 #[test]
 fn an_immediate_behind_a_segmented_write_fits_an_empty_receive() {
     let (mut a, mut b) = pair();
@@ -146,7 +145,7 @@ fn an_immediate_behind_a_segmented_write_fits_an_empty_receive() {
     assert_eq!(write_len(&got), Some(1000));
 }
 
-/// A Send that was discarded behind a refused Immediate made the responder forget the Write in front of it.
+/// A Send that was discarded after a refused Immediate cleared the length of the Write before it.
 #[test]
 fn a_discarded_send_does_not_part_an_immediate_from_its_write() {
     let (mut a, mut b) = pair();
@@ -162,7 +161,7 @@ fn a_discarded_send_does_not_part_an_immediate_from_its_write() {
     assert_eq!(write_len(&got), Some(50));
 }
 
-/// RNR and READY between two frames of one message: it went on from its middle behind RESUME.
+/// RNR and READY between two frames of one message: it continued in its middle after RESUME.
 #[test]
 fn a_message_refused_and_readied_between_two_frames_begins_again() {
     let (mut a, mut b) = pair();
@@ -181,7 +180,7 @@ fn a_message_refused_and_readied_between_two_frames_begins_again() {
     );
 }
 
-/// A message that was begun but never framed took its number with it: the peer saw a gap and ended the stream.
+/// A message that was begun but never framed had taken a message number: the peer saw a gap and ended the stream.
 #[test]
 fn a_message_refused_before_its_first_frame_leaves_no_gap() {
     let (mut a, mut b) = pair();
@@ -198,7 +197,7 @@ fn a_message_refused_before_its_first_frame_leaves_no_gap() {
     }
 }
 
-/// A message that was given up came back to life when its number was given out again.
+/// A message that was given up continued when its number was assigned again.
 #[test]
 fn a_message_given_up_stays_given_up() {
     let (mut a, mut b) = pair();
@@ -214,7 +213,7 @@ fn a_message_given_up_stays_given_up() {
     assert_eq!(a.begin(send(1)).unwrap_err(), Held::Busy);
 }
 
-/// A Write that was dropped left the length of an older one to the Immediate behind it.
+/// After a Write that was dropped, the Immediate got the length of an older one.
 #[test]
 fn an_immediate_behind_a_dropped_write_knows_no_length() {
     let (mut a, mut b) = pair();
@@ -233,7 +232,7 @@ fn an_immediate_behind_a_dropped_write_knows_no_length() {
     assert_eq!(write_len(&got), None);
 }
 
-/// Answering a claim twice forgot the RNR that the first answer owed.
+/// Answering a claim twice lost the RNR of the first answer.
 #[test]
 fn a_claim_answered_twice_still_says_not_ready() {
     let (mut a, mut b) = pair();
@@ -244,7 +243,7 @@ fn a_claim_answered_twice_still_says_not_ready() {
     assert!(matches!(feed(&mut a, &frame, &[])[..], [Delivery::Rnr(_)]));
 }
 
-/// With markers the longest ULPDU was sent all the same, and its last marker pointed to nothing.
+/// With markers the longest ULPDU was used as well, and its last marker could not point to the frame's start.
 #[test]
 fn a_marked_frame_is_never_longer_than_its_markers_can_point() {
     assert_eq!(stream_with(Role::Initiator, true, 65535).max_ulpdu(), 65018);

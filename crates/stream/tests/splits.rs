@@ -1,4 +1,4 @@
-//! Every scenario at every split: short conversations between two peers over links that cut the stream at all
+//! Every scenario at every split: short exchanges between two peers over links that cut the stream at all
 //! chunk sizes from 1 to 400 and at random, with checksums on and off and markers in either direction.
 //! The outcome must be that of the unsplit run, byte for byte and report for report.
 
@@ -51,8 +51,8 @@ fn converse(session: &Session, chunks: Chunks, direct: bool, seed: u64) -> Outco
     }
 }
 
-/// Completions, deliveries and the rest, each in order. How the three interleave depends on when the two directions
-/// meet, and so does how often a request is refused for lack of a receive; nothing else may.
+/// Completions, deliveries and other reports, each in order. How the three interleave depends on the timing of the two
+/// directions, and so does the number of RNRs; nothing else may.
 fn in_classes(all: Vec<Report>) -> Vec<Report> {
     let class = |r: &Report| match r {
         Report::Completed(..) => 0,
@@ -69,7 +69,7 @@ fn session(terms: &Terms, build: impl Fn(&mut Builder)) -> Session {
     let mut builder = Builder::new(Rng::new(11), 700);
     build(&mut builder);
     let plan = builder.supply(|_, k| match k {
-        // Only scenarios with so many messages, all of them between our own peers, meet a missing receive.
+        // Only scenarios with that many messages, all of them between peers with the extensions, meet a missing receive.
         4 | 6 => (Gate::Refused(k / 5 + 1), Duration::ZERO),
         _ => (Gate::Open, Duration::ZERO),
     });
@@ -250,7 +250,7 @@ fn missing_receives() {
         b.write_imm(0, 20);
         b.send_as(0, 31, false, false, false);
         b.send_as(0, 32, false, true, false);
-        // The receives of the fifth and the seventh message come too late.
+        // The receives of the fifth and the seventh message are posted too late.
         b.write_imm(0, 250);
         b.atomic(0);
         b.send_as(0, 200, false, false, false);

@@ -16,8 +16,7 @@ pub(crate) fn check(file: &TextFile) -> Option<Finding> {
         return None;
     }
     if !file.text.starts_with("//!") {
-        let sentence =
-            "the file must open with `//!`: what it is, and its invariants";
+        let sentence = "the file must open with `//!`: what it is, and its invariants";
         return Some(Finding::new(&file.path, 1, RULE, sentence));
     }
     let least = if file.is_test() {

@@ -1,4 +1,4 @@
-//! Tests of atomics: values, alignment, and many threads with the processor among them (M15).
+//! Tests of atomics: values, alignment, and concurrent threads that use the grant or processor atomics (M15).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -74,7 +74,7 @@ fn an_unaligned_word_is_refused() {
 fn many_threads_and_the_processor_lose_nothing() {
     let mut words = [0];
     let (tpt, stag) = table(&mut words);
-    // SAFETY: the word outlives the scope; everybody uses atomics on it.
+    // SAFETY: `words` outlives the scope, and all threads access it by atomics.
     let word = unsafe { AtomicU64::from_ptr(words.as_mut_ptr()) };
     let masked = AtomicOp::FetchAdd {
         add: 1,

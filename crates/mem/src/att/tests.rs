@@ -5,13 +5,13 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Pages at made-up addresses; nothing is dereferenced.
+/// Pages at invented addresses; none is dereferenced.
 fn pages(size: PageSize, order: &[usize]) -> Vec<Page> {
     let at = |i: usize| Page::at((0x1_0000_0000 + i * 3 * size.bytes() as usize) as *mut u8);
     order.iter().map(|&i| at(i)).collect()
 }
 
-/// The address of one byte, the slow way.
+/// The address of one byte, by a simple computation.
 fn naive(size: PageSize, pages: &[Page], first_offset: u64, offset: u64) -> usize {
     let at = first_offset + offset;
     let page = pages[(at / size.bytes()) as usize];

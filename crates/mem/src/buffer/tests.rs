@@ -1,4 +1,4 @@
-//! Tests of owned memory: copies, bounds, and that it outlives what may reach it.
+//! Tests of owned memory: copies, bounds, and that it is freed after the last entry that translates to it.
 
 use super::*;
 use crate::{Bind, Policy, Reach, Unfit, WindowType};
@@ -19,7 +19,7 @@ fn copies_stay_inside() {
     assert!(tpt.is_empty());
 }
 
-/// Registered and not used, it takes address space and no pages.
+/// A buffer that is registered and not written takes address space and no pages.
 #[test]
 fn sparse_memory_is_taken_when_it_is_written() {
     const LEN: usize = 256 << 20;
@@ -73,7 +73,7 @@ fn memory_under_a_window_is_not_freed() {
     assert_eq!(tpt.place_remote(&reach).unwrap().write(0, &[1; 10]), Ok(10));
 }
 
-/// A second registration may outlive the owner; nothing says that it may not, so the memory outlives both.
+/// A second registration may outlive the buffer; the memory is freed after both.
 #[test]
 fn memory_that_is_registered_once_more_is_not_freed() {
     let tpt = Arc::new(Tpt::new(1..100, Policy::Verbs, 1));
@@ -111,13 +111,13 @@ fn reach(stag: Stag, at: u64, len: u64, needs: Access) -> Reach {
     }
 }
 
-/// Moves a buffer into a table of its own, as a successor has one; the memory itself is mapped once more.
+/// Takes a buffer over into another table, as another process would; the memory is mapped once more.
 fn moved(buffer: &Buffer, to: &Arc<Tpt>) -> Result<Buffer, Misuse> {
     let (estate, fd) = buffer.estate()?;
     Buffer::adopt(to, fd.try_clone_to_owned().unwrap(), estate, Pd(1))
 }
 
-/// V1: peers and requests go on naming it as before, and both processes see one memory.
+/// V1: peers and requests use the same STag and addresses, and both processes see the same memory.
 #[test]
 fn a_successor_has_the_same_names_and_the_same_bytes() {
     let [old, new] = [1, 2].map(|seed| Arc::new(Tpt::new(1..5000, Policy::Verbs, seed)));
@@ -131,7 +131,7 @@ fn a_successor_has_the_same_names_and_the_same_bytes() {
     );
     assert_ne!(theirs.memory.start(), ours.memory.start());
     assert_eq!(theirs.read(9_000, 6), b"before");
-    // By the name that the peer knows: the old address, in the new table.
+    // The address that the peer knows, in the new table.
     let place = new.place_remote(&reach(stag, at + 9_000, 6, Access::REMOTE_WRITE));
     assert_eq!(place.unwrap().write(0, b"behind"), Ok(6));
     assert_eq!(ours.read(9_000, 6), b"behind");
@@ -142,7 +142,7 @@ fn a_successor_has_the_same_names_and_the_same_bytes() {
         new.gather_remote(&beyond),
         Err(crate::Refusal::Bounds { .. })
     ));
-    // And on to a third, when the first is long gone.
+    // A second handover, after the first table is gone.
     drop(ours);
     drop(old);
     let third = Arc::new(Tpt::new(1..5000, Policy::Verbs, 3));

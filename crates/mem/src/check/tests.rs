@@ -1,4 +1,4 @@
-//! Tests of the access checks: each one refused on its own, everything else right (M6, M7).
+//! Tests of the access checks: each one failing alone (M6, M7).
 
 use std::sync::Arc;
 

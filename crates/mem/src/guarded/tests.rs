@@ -1,4 +1,4 @@
-//! Guarded copies: all lengths and alignments, memory that is unmapped or read-only at every place, and faults of other code.
+//! Guarded copies: all lengths and alignments, memory that is unmapped or read-only at every offset, and faults of other code.
 
 use super::*;
 
@@ -11,11 +11,11 @@ impl HalfMapped {
     fn new() -> HalfMapped {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping, at an address of the kernel's choice.
+        // SAFETY: without MAP_FIXED the kernel chooses unused addresses.
         let at = unsafe { libc::mmap(core::ptr::null_mut(), 2 * PAGE, rights, flags, -1, 0) };
         assert_ne!(at, libc::MAP_FAILED);
         let at = at.cast::<u8>();
-        // SAFETY: the second page of our own mapping.
+        // SAFETY: the second page of this mapping, which nothing uses yet.
         let refused = unsafe { libc::mprotect(at.add(PAGE).cast(), PAGE, libc::PROT_NONE) };
         assert_eq!(refused, 0);
         HalfMapped(at)
@@ -29,7 +29,7 @@ impl HalfMapped {
 
 impl Drop for HalfMapped {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, of which no pointer is used any more.
+        // SAFETY: the mapping of `new`; no pointer into it is used afterwards.
         unsafe { libc::munmap(self.0.cast(), 2 * PAGE) };
     }
 }
@@ -42,7 +42,7 @@ fn copies_are_exact_at_every_length_and_alignment() {
     for len in lengths {
         for (at, into) in [(0, 0), (1, 0), (0, 3), (7, 5), (15, 16)] {
             let mut to = vec![0xee_u8; len + 40];
-            // SAFETY: both have that many bytes behind these places.
+            // SAFETY: both buffers have that many bytes from these offsets on.
             let copied = unsafe { copy(to.as_mut_ptr().add(into), from.as_ptr().add(at), len) };
             assert_eq!(copied, Ok(()));
             assert_eq!(to[into..into + len], from[at..at + len], "{len} bytes");
@@ -60,7 +60,7 @@ fn a_fault_ends_the_copy() {
     for len in [1, 3, 4, 8, 12, 16, 20, 33, 64, 200, 1024, 1025, 4097] {
         for inside in [0, len / 2, len - 1] {
             let at = memory.last(inside.min(PAGE));
-            // SAFETY: a fault is what is tested; `own` has that many bytes.
+            // SAFETY: the fault is caught, which is what is tested; `own` has that many bytes.
             unsafe {
                 assert_eq!(copy(at, own.as_ptr(), len), Err(Unmapped), "to, {len}");
                 assert_eq!(
@@ -75,7 +75,7 @@ fn a_fault_ends_the_copy() {
         assert_eq!(unsafe { copy(at, own.as_ptr(), len.min(PAGE)) }, Ok(()));
     }
     let word = memory.last(0);
-    // SAFETY: a fault is what is tested.
+    // SAFETY: the fault is caught, which is what is tested.
     unsafe {
         assert_eq!(store_8(word, 1), Err(Unmapped));
         assert_eq!(store_32(word.cast(), 1), Err(Unmapped));
@@ -89,7 +89,7 @@ fn a_fault_ends_the_copy() {
 fn words_are_stored_and_exchanged() {
     let mut words = [7_u64, 7];
     let word = words.as_mut_ptr();
-    // SAFETY: both words are ours and aligned.
+    // SAFETY: both words are local variables and aligned.
     unsafe {
         assert_eq!(fetch_add(word, 3), Ok(7));
         assert_eq!(compare_exchange(word, 7, 1), Ok(10));
@@ -110,12 +110,12 @@ fn a_truncated_file_ends_the_copy() {
     use std::os::fd::AsRawFd;
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     let (fd, shared) = (file.as_raw_fd(), libc::MAP_SHARED);
-    // SAFETY: a new mapping of our own file.
+    // SAFETY: without MAP_FIXED the kernel chooses unused addresses.
     let at = unsafe { libc::mmap(core::ptr::null_mut(), PAGE, rights, shared, fd, 0) };
     assert_ne!(at, libc::MAP_FAILED);
     file.set_len(0).unwrap();
     let mut byte = 0_u8;
-    // SAFETY: a fault is what is tested; the mapping is ours to remove.
+    // SAFETY: the fault is caught, which is what is tested; only this test uses the mapping that is removed.
     unsafe {
         assert_eq!(copy(&raw mut byte, at.cast(), 1), Err(Unmapped));
         assert_eq!(copy(at.cast(), &raw const byte, 1), Err(Unmapped));
@@ -153,7 +153,7 @@ fn child_that_faults() {
         return;
     };
     let memory = HalfMapped::new();
-    // SAFETY: the fault ends this process, which the other test expects. The standard library's own handler can be replaced.
+    // SAFETY: the fault ends this process, which the other test expects. The standard library's handler may be replaced.
     unsafe {
         if how != "chained" {
             libc::signal(libc::SIGSEGV, libc::SIG_DFL);

@@ -1,10 +1,10 @@
 //! The same functions without protection, for other processors, loom and Miri.
-//! A fault in them is the process's, as everywhere else.
+//! A fault in them ends the process.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-// SAFETY, of all: the caller's contract is that of the guarded functions, and the memory is mapped.
+// SAFETY, of all: the caller's contract is that of the guarded functions; in addition the memory must be mapped.
 pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> c_int {
     // SAFETY: see above.
     unsafe { core::ptr::copy_nonoverlapping(from, to, len) };

@@ -1,18 +1,18 @@
-//! The guarded functions for x86-64, and where a fault in them goes on.
-//! Leaf functions in one range of addresses: the range tells the handler that a fault is theirs, and nothing has to be unwound.
+//! The guarded functions for x86-64, and the change of the instruction pointer after a fault in them.
+//! They are leaf functions in one range of addresses: the handler recognizes a fault by the range, and nothing has to be unwound.
 
 use core::arch::global_asm;
 use core::ffi::c_int;
 
-// System V AMD64 calls: arguments in rdi, rsi, rdx and rcx, the result in eax, no register is preserved that is written. Nothing is
-// pushed between `begin` and `end`, so `fault` returns to the caller from everywhere.
+// System V AMD64 calling convention: arguments in rdi, rsi, rdx and rcx, the result in eax, only caller-saved registers are written. Nothing
+// is pushed between `begin` and `end`, so `fault` returns to the caller from everywhere.
 global_asm!(
     ".pushsection .text.verbena_mem_guarded, \"ax\", @progbits",
     ".p2align 6",
     ".hidden verbena_mem_guarded_begin",
     ".globl verbena_mem_guarded_begin",
     "verbena_mem_guarded_begin:",
-    // copy(to, from, len): short pieces by overlapping loads, all of which come before the stores.
+    // copy(to, from, len): short lengths by overlapping loads, all of which come before the stores.
     ".hidden verbena_mem_guarded_copy",
     ".globl verbena_mem_guarded_copy",
     "verbena_mem_guarded_copy:",
@@ -187,13 +187,13 @@ pub(super) fn long() -> usize {
     }
 }
 
-/// Where the thread goes on, if this context is of a fault in a function of ours.
+/// If the fault was in a function of this file, has the thread continue at `fault`, and returns true.
 ///
 /// # Safety
-/// `context` is the third argument of a signal handler, which runs.
+/// `context` is the third argument of a signal handler that is running.
 pub(super) unsafe fn leave(context: *mut core::ffi::c_void) -> bool {
     let context = context.cast::<libc::ucontext_t>();
-    // SAFETY: the kernel's context, which lives and is ours to change until the handler returns.
+    // SAFETY: `context` points to the kernel's `ucontext_t`, which is valid and may be changed until the handler returns.
     let at = unsafe { &raw mut (*context).uc_mcontext.gregs[libc::REG_RIP as usize] };
     let addr = |label: *const u8| label.addr() as i64;
     // SAFETY: as above; of the labels only the addresses are taken.

@@ -1,4 +1,4 @@
-//! Tests of shared memory: what is refused as such, and that it cannot be cut from under us.
+//! Tests of shared memory: which descriptors are not accepted, and that it cannot be truncated while mapped.
 
 use std::os::fd::AsRawFd;
 
@@ -10,7 +10,7 @@ fn copy_of(mapping: &Mapping) -> OwnedFd {
 
 fn put(mapping: &Mapping, at: usize, byte: u8) {
     assert!(at < mapping.len());
-    // SAFETY: inside the mapping; nobody else touches it in these tests.
+    // SAFETY: inside the mapping; no other thread accesses it in these tests.
     unsafe { mapping.start().add(at).write_volatile(byte) };
 }
 
@@ -61,7 +61,7 @@ fn what_is_no_memory_is_refused() {
     for fd in [OwnedFd::from(reader), file.into()] {
         assert_eq!(Mapping::adopt(fd, 1).unwrap_err(), Unfit::NotMemory);
     }
-    // A file on a tmpfs has its last seal from the start, and none of the others.
+    // A file on a tmpfs has F_SEAL_SEAL from the start, and none of the others.
     match rustix::fs::open(
         "/dev/shm",
         rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
@@ -76,7 +76,7 @@ fn what_is_no_memory_is_refused() {
     }
 }
 
-/// Each of them could be cut, or sealed no more: touching what is gone would end this process.
+/// Each of them could be truncated or lacks the final seal: an access beyond the end would raise SIGBUS.
 #[test]
 fn what_is_not_sealed_is_refused() {
     let (shrink, grow) = (SealFlags::SHRINK, SealFlags::GROW);
@@ -110,7 +110,7 @@ fn what_is_short_or_cannot_be_written_is_refused() {
     assert!(matches!(refused, Unfit::System { call: "mmap", .. }));
 }
 
-/// Where there are huge pages at all; there may be none to touch.
+/// If the system supports huge pages; none need be free, since none is accessed.
 #[test]
 fn huge_pages_are_refused() {
     let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
@@ -138,7 +138,7 @@ fn nothing_and_more_than_there_is() {
 fn it_is_unmapped_and_closed() {
     let ours = Mapping::new(100).unwrap();
     let (start, fd) = (ours.start().as_ptr(), ours.fd().as_raw_fd());
-    // Found by its own file, since other tests map and open things at the same time.
+    // Found by its inode, since other tests map and open files at the same time.
     let inode = fstat(ours.fd()).unwrap().st_ino;
     let listed = || {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();

@@ -5,10 +5,10 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprot
 
 use super::*;
 
-/// Three pages: writable, read-only, closed. A page that is really gone could be taken by another test's memory.
+/// Three pages: writable, read-only, no access. An unmapped page could be mapped again by another test.
 fn three_pages() -> *mut u8 {
     let rights = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: fresh anonymous memory, used by this test only.
+    // SAFETY: the kernel chooses unused addresses; `mprotect` changes pages of this new mapping only.
     unsafe {
         let at =
             mmap_anonymous(core::ptr::null_mut(), 3 * PAGE, rights, MapFlags::PRIVATE).unwrap();
@@ -27,7 +27,7 @@ fn unmapped_and_read_only_memory() {
     assert!(!check(0, PAGE + 1, true), "the second page is read-only");
     assert!(!check(PAGE, PAGE + 1, false), "the third is closed");
     assert!(check(2 * PAGE, 0, true), "no bytes need no memory");
-    // Nothing is ever mapped so low or so high, and the last one wraps.
+    // These addresses are never mapped, and the last range wraps.
     for nowhere in [PAGE, usize::MAX - 20, usize::MAX] {
         assert!(mapped(&Span::new(nowhere as *mut u8, 10), false).is_err());
     }

@@ -113,7 +113,7 @@ mod model {
 
     use super::*;
 
-    /// Two users and a revoker: an entry is never changed under a user, and no user sees a torn or old one.
+    /// Two users and a revoker: an entry is never changed while a user reads it, and no user sees a torn or old one.
     #[test]
     fn users_against_a_revoker() {
         loom::model(|| {
@@ -137,7 +137,7 @@ mod model {
         });
     }
 
-    /// A slot that is published again under another key while a user with the old key looks.
+    /// A slot is published again under another key while a user looks up the old key.
     #[test]
     fn a_user_with_an_old_key_against_reuse() {
         loom::model(|| {
@@ -157,7 +157,7 @@ mod model {
         });
     }
 
-    /// Two revokers: exactly one wins.
+    /// Of two concurrent revokers exactly one succeeds.
     #[test]
     fn two_revokers() {
         loom::model(|| {
@@ -172,8 +172,8 @@ mod model {
         });
     }
 
-    /// V5: a pending entry becomes valid while two users ask for it. Nobody uses it before, nobody sees a torn one, and one
-    /// who was told that it is pending looks at what was promised.
+    /// V5: a pending entry becomes valid while two users look it up. None uses it before, none sees a torn one, and a user
+    /// that finds it pending reads the reserved entry.
     #[test]
     fn users_against_completion() {
         loom::model(|| {
@@ -185,7 +185,7 @@ mod model {
                     thread::spawn(move || match slot.ask(1) {
                         Answer::Valid(grant) => assert_eq!(grant.entry(|e| e.len), Some(2)),
                         Answer::Pending(look) => assert_eq!(look.entry(|e| e.len), Some(1)),
-                        // V5: it is waited for, never refused.
+                        // V5: to be tried again, not a failure.
                         Answer::Settling => {}
                         Answer::Nothing => panic!("promised, and not there"),
                     })
@@ -199,7 +199,7 @@ mod model {
         });
     }
 
-    /// V5: completing and taking away at once: exactly one of them settles the pending entry.
+    /// V5: of concurrent completion and removal exactly one settles the pending entry.
     #[test]
     fn completion_against_cancellation() {
         loom::model(|| {
@@ -218,8 +218,8 @@ mod model {
         });
     }
 
-    /// M9: two messages end in a one-touch entry at once, each with a grant; exactly one of them is the first, and takes it
-    /// away when both have let go.
+    /// M9: two messages end in a one-touch entry at once, each with a grant; exactly one of them is the first, and removes the
+    /// entry when both grants are dropped.
     #[test]
     fn two_touches() {
         loom::model(|| {

@@ -1,6 +1,6 @@
-//! What a touch leaves on a slot (M9): who was the first, and the key of an entry that died of it.
-//! It promises that of two messages which end in an entry at once exactly one is the first, and that what is left is gone when
-//! another entry is put there. It refuses to take an entry away; whoever touched it does.
+//! The touched state of a slot (M9): the first message that ended in a one-touch entry, and the key of an entry that it invalidated.
+//! Of two concurrent touches exactly one succeeds, by compare-and-swap; the state is cleared when another entry is put in the slot.
+//! The entry itself is removed by the caller.
 
 use super::{BUSY, FREE, Owned, STATE, Slot, key_of};
 use crate::sync::Ordering;
@@ -9,12 +9,12 @@ use crate::touch::Seq;
 const AHEAD: u64 = 1 << 32;
 const HELD: u64 = 2 << 32;
 
-/// What a message that ended in a one-touch entry left behind (M9).
+/// The message that touched a one-touch entry (M9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Touch {
-    /// It came out of order, and ends with this byte of its stream.
+    /// It arrived out of order; its last byte has this number in its stream.
     Ahead(Seq),
-    /// It is being placed, and whoever does so takes the entry away afterwards. The number tells it from others.
+    /// It is being placed; the holder of the matching [`Spend`](crate::Spend) removes the entry afterwards. The number identifies it.
     Held(u32),
 }
 
@@ -37,12 +37,12 @@ impl Touch {
 }
 
 impl Slot {
-    /// Who touched the entry that stands here, or stood here last.
+    /// The touch of the entry that is here, or was here last.
     pub(crate) fn touch(&self) -> Option<Touch> {
         Touch::from_word(self.touch.load(Ordering::Acquire))
     }
 
-    /// Touches the entry, under a grant; or says who did before: of two, exactly one is the first (M9).
+    /// Touches the entry, under a grant; fails with the touch that came before (M9).
     pub(crate) fn mark(&self, touch: Touch) -> Result<(), Option<Touch>> {
         self.touch
             .compare_exchange(0, touch.to_word(), Ordering::AcqRel, Ordering::Acquire)
@@ -50,19 +50,19 @@ impl Slot {
             .map_err(Touch::from_word)
     }
 
-    /// Nothing of the last entry is worth knowing any more: its index goes to somebody else.
+    /// Clears the touch, for another entry or when the index is freed.
     pub(crate) fn forget_touch(&self) {
         self.touch.store(0, Ordering::Release);
     }
 
-    /// The key of an entry that was touched and is gone, as long as nothing else stands here.
+    /// The key of an entry that was touched and removed, until another entry is put here.
     pub(crate) fn spent(&self) -> Option<u8> {
         let word = self.word.load(Ordering::Acquire);
         let free = word & STATE == FREE;
         (free && self.touch().is_some()).then(|| key_of(word).wrapping_sub(1))
     }
 
-    /// Whoever asked for this key and got nothing came after a touch: the entry is spent, or being taken away.
+    /// A lookup of this key failed because of a touch: the entry was removed by it, or is being removed.
     pub(crate) fn was_spent(&self, key: u8) -> bool {
         let word = self.word.load(Ordering::Acquire);
         let gone = match word & STATE {
@@ -75,7 +75,7 @@ impl Slot {
 }
 
 impl Owned<'_> {
-    /// Whoever says this key means what stands here, or what stood here last and was spent (M9).
+    /// This key is that of the entry that is here, or of the last one if it was removed by a touch (M9).
     pub(crate) fn answers_to(&self, key: u8) -> bool {
         let now = self.slot.key();
         let spent = self.slot.touch().is_some() && self.entry().is_none();

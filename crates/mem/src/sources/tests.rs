@@ -40,7 +40,7 @@ fn a_full_list_takes_no_more_sources() {
     assert_eq!(taken.count(), crate::span::MAX_SPANS);
 }
 
-/// Borrows that happen to lie side by side stay apart: neither may be read through the other's address.
+/// Adjacent borrows are not joined: neither may be read through the pointer of the other.
 #[test]
 fn bytes_of_our_own_are_not_joined() {
     let (one, two) = b"abcd".split_at(2);

@@ -1,4 +1,4 @@
-//! Tests of spans: copies, what others see of them, and of lists: order, joining, and the bound.
+//! Tests of spans: copies as seen by other threads, and lists: order, joining, and the bound.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn copies_of_all_lengths_and_alignments_are_whole() {
             let from: Vec<u8> = (1..=len as u8).collect();
             let mut memory = [0xee_u8; 96];
             let place = Span::new(memory[start..].as_mut_ptr(), len);
-            // SAFETY: the memory is ours and long enough; nobody else uses it.
+            // SAFETY: `place` lies in the local array `memory`, to which no other reference is used during the call.
             unsafe { place.copy_in(&from) }.unwrap();
             assert_eq!(memory[start..start + len], from);
             let others = memory[..start].iter().chain(&memory[start + len..]);
@@ -44,8 +44,8 @@ fn copies_of_all_lengths_and_alignments_are_whole() {
     }
 }
 
-/// Programs wait for the last byte of a write and then use the memory at once (riostream, ib_write_lat): nothing may be
-/// written behind it, not even the same byte again.
+/// Programs poll the last byte of a write and then use the memory at once (riostream, ib_write_lat): nothing may be
+/// written after it, not even the same byte again.
 #[test]
 fn the_last_byte_is_written_once_and_last() {
     use std::sync::atomic::{AtomicU8, Ordering};
@@ -59,7 +59,7 @@ fn the_last_byte_is_written_once_and_last() {
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 for round in 1..=ROUNDS {
-                    // Without a pause, to see it as early as can be; but not where the writer may want to run here.
+                    // Without a pause, to see the byte as early as possible; yields now and then in case the writer needs this processor.
                     let mut looks = 0_u32;
                     while last.load(Ordering::Acquire) != round {
                         looks += 1;
@@ -72,12 +72,12 @@ fn the_last_byte_is_written_once_and_last() {
                     for _ in 0..50 {
                         assert_eq!(last.load(Ordering::Relaxed), 255, "{len} bytes");
                     }
-                    // Told by another place than the one that is copied to.
+                    // Through other memory than that which is copied to.
                     TAKEN.store(round, Ordering::Release);
                 }
             });
             for round in 1..=ROUNDS {
-                // SAFETY: the memory is shared, long enough, and lives until the threads are joined.
+                // SAFETY: the memory consists of atomics, is long enough, and lives until the threads are joined.
                 unsafe { place.copy_in(&vec![round; len]) }.unwrap();
                 let is_taken = || TAKEN.load(Ordering::Acquire) == round;
                 while !is_taken() {

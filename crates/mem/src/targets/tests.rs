@@ -1,4 +1,4 @@
-//! Tests of targets: order of places, what does not fit, and that a living target keeps its memory from being revoked.
+//! Tests of targets: order of places, what does not fit, and that deregistration waits for them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,7 +82,7 @@ fn a_full_list_takes_no_more_places() {
     assert_eq!(targets.bytes(), MAX_PLACES);
 }
 
-/// DESIGN §6: deregistration waits for running grants.
+/// Deregistration waits for running grants.
 #[test]
 fn memory_is_not_given_up_while_a_read_may_write_it() {
     let tpt = Arc::new(Tpt::new(1..10, Policy::Verbs, 1));
@@ -94,7 +94,7 @@ fn memory_is_not_given_up_while_a_read_may_write_it() {
         let tpt = tpt.clone();
         std::thread::spawn(move || tpt.deregister(stag))
     };
-    // The revoker makes new grants fail, and then waits for us.
+    // The thread makes new grants fail, and then waits for `targets`.
     while tpt.place_local(&reach(&memory, 0, 1)).is_ok() {
         std::thread::yield_now();
     }
@@ -106,7 +106,7 @@ fn memory_is_not_given_up_while_a_read_may_write_it() {
     assert_eq!(memory.read(0, 16), [7; 16]);
 }
 
-/// Borrows that happen to lie side by side stay apart: neither may be written through the other's address.
+/// Adjacent borrows are not joined: neither may be written through the pointer of the other.
 #[test]
 fn stages_are_not_joined() {
     let mut stage = [0; 6];

@@ -1,8 +1,8 @@
-//! Tests of the decision of M9: every combination of its six arguments, around the place where numbers wrap.
+//! Tests of the decision of M9: every combination of its six arguments, with numbers around the wrap.
 
 use super::*;
 
-/// The table once more, with numbers that do not wrap: `end` and `next` count from the start of an endless stream.
+/// The same table, with numbers that do not wrap: `end` and `next` count from the start of an endless stream.
 fn naive(last: bool, enabled: bool, touched: bool, end: i64, next: i64, window: i64) -> Action {
     if !last || !enabled {
         return Action::Place;
@@ -26,7 +26,7 @@ fn wrapped(number: i64) -> Seq {
 #[test]
 fn every_combination_agrees_with_numbers_that_do_not_wrap() {
     let mut seen = std::collections::HashMap::new();
-    // Streams that expect a byte in the middle of their numbers, and ones that are about to wrap or just did.
+    // Streams that expect a byte in the middle of the number range, and ones that are about to wrap or just did.
     for base in [0, 1, 5, 1 << 31, (1 << 32) - 6, (1 << 32) - 1, 1 << 32] {
         for next in base..base + 12 {
             for end in base - 4..base + 20 {

@@ -1,7 +1,6 @@
 //! Entries of iSCSI commands (M12): the buffers of one command, named by its initiator task tag.
-//! An entry promises that whoever names it is a peer of the right domain, under the right instance, inside the command's buffers and
-//! in its direction. It refuses to translate: it leads to the work request whose data segments are the buffers, and those are
-//! checked like any other access of our own side when bytes move.
+//! A lookup checks validity and tag instance, type, domain, bounds and right, and returns the work request whose data segments are
+//! the buffers. An entry has no translation: the data segments are checked like any local access when bytes are copied.
 
 use verbena_wire::{Stag, To};
 
@@ -12,15 +11,15 @@ use crate::check::{self, Reach};
 use crate::entry::{Entry, Kind, Pd};
 use crate::refusal::{Misuse, Refusal};
 
-/// RFC 7143 §11.2.1.8: no task has this tag.
+/// RFC 7143 §11.2.1.8: the reserved tag, which no task has.
 const RESERVED: u32 = u32::MAX;
 
 /// An iSCSI command to register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Command {
-    /// Which work request has its data segments.
+    /// The work request that has its data segments.
     pub wqe: u64,
-    /// Bytes of them together.
+    /// Total length of the data segments.
     pub len: u32,
     /// The domain of its queue pair.
     pub pd: Pd,
@@ -35,7 +34,7 @@ impl Tpt {
         if stag.get() != RESERVED {
             return Ok(stag);
         }
-        // The next instance of it, or another index.
+        // The entry is registered once more, under the next instance or another index.
         self.deregister(stag)?;
         self.install_command(command)
     }
@@ -56,13 +55,13 @@ impl Tpt {
         })
     }
 
-    /// M12: an R2T or a Data-In names `reach.len` bytes at offset `reach.at` of a command. The work request it belongs to, after
-    /// six of the seven checks; the seventh, whether the command goes that way, is the work request's.
+    /// M12: an R2T or a Data-In names `reach.len` bytes at offset `reach.at` of a command. Returns the command's work request after
+    /// six of the seven checks; the seventh, the direction of the command, is made by the caller with the work request.
     pub fn reach_command(&self, reach: &Reach) -> Result<u64, Refusal> {
         self.command(reach.stag, |entry| check::command(entry, reach))
     }
 
-    /// M12: a response names a command. The work request it belongs to, if the tag is valid, a command's, of this domain.
+    /// M12: a response names a command. Returns its work request if the tag is valid and names a command of this domain.
     pub fn find_command(&self, stag: Stag, pd: Pd) -> Result<u64, Refusal> {
         self.command(stag, |entry| check::is_command(entry, stag, pd))
     }

@@ -1,4 +1,4 @@
-//! Numbers that a peer cannot tell in advance, however many it has seen: SipHash-2-4 of a counter, under a key made of the
+//! Numbers that a peer cannot predict, however many it has seen: SipHash-2-4 of a counter, under a key made of the
 //! table's seed. The same seed gives the same numbers, which the simulator needs.
 
 use super::index::mix;
@@ -8,7 +8,7 @@ use super::index::mix;
 pub(super) struct Draw {
     key: [u64; 2],
     counter: u64,
-    /// Bytes of the last word that are left, and how many.
+    /// Unused bytes of the last word, and how many.
     word: u64,
     left: u8,
 }
@@ -16,7 +16,7 @@ pub(super) struct Draw {
 impl Draw {
     pub(super) fn new(seed: u64) -> Draw {
         Draw {
-            // Two halves of a key from one seed: it has 64 bits, as the seed has.
+            // Both halves of the key come from the seed: it has 64 bits of entropy at most.
             key: [seed, mix(seed)],
             counter: 0,
             word: 0,
@@ -24,7 +24,7 @@ impl Draw {
         }
     }
 
-    /// Eight bits. A word is summed for eight of them.
+    /// A byte. One hash yields eight of them.
     pub(super) fn byte(&mut self) -> u8 {
         if self.left == 0 {
             self.word = self.next();

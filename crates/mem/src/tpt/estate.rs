@@ -1,6 +1,6 @@
-//! Regions that move from one process to another (V1): what is told of them there, and their place in the successor's table.
-//! It promises that a region taken over has the same STag, key and addresses, so that peers and posted requests go on naming it
-//! as before. It refuses what plain data cannot tell: windows, touches, registrations under way; and names that are taken.
+//! Export and import of regions for a handover to another process (V1).
+//! An imported region has the same STag, key and addresses, so that peers and posted requests use it as before. Windows, one-touch
+//! entries, pending entries and registrations by work request cannot be exported; an STag whose index is in use cannot be imported.
 
 use verbena_wire::{Stag, To};
 
@@ -10,12 +10,12 @@ use crate::access::Access;
 use crate::entry::{Entry, Kind};
 use crate::refusal::Misuse;
 
-/// What a successor is told of a region, beside its memory.
+/// A region as another process needs it, besides its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Estate {
-    /// Its name.
+    /// Its STag.
     pub stag: Stag,
-    /// The address of its first byte as users name it.
+    /// The address of its first byte in requests.
     pub start: To,
     /// Bytes.
     pub len: u64,
@@ -24,15 +24,15 @@ pub struct Estate {
 }
 
 impl Tpt {
-    /// What a successor is told of a region (V1). The region stays as it is: who uses it meanwhile, and that nobody binds a
-    /// window to it, is for the caller to see to.
+    /// Exports a region (V1). The region stays as it is: the caller sees to it that it is not used meanwhile and that no
+    /// window is bound to it.
     pub fn estate(&self, stag: Stag) -> Result<Estate, Misuse> {
         if self.is_pending(stag) {
             return Err(Misuse::Pending(stag));
         }
         let misuse = Misuse::Stag(stag);
         let entry = self.look(stag).ok_or(misuse)?;
-        // M4: an STag whose registrations come and go by requests is more than the region that stands there now.
+        // M4: an STag for registration by work request has state beyond its current region.
         if entry.kind != Kind::Region || entry.invalidatable {
             return Err(misuse);
         }
@@ -51,7 +51,7 @@ impl Tpt {
         })
     }
 
-    /// Registers a region under an STag that was another process's (V1): the same index and the same key.
+    /// Registers a region under the STag that it had in another process (V1): the same index and the same key.
     ///
     /// # Safety
     /// As for [`register`](Tpt::register).
@@ -61,9 +61,9 @@ impl Tpt {
         Ok(stag)
     }
 
-    /// The table could give this name.
+    /// The STag's index is in the table's range.
     fn check_name(&self, stag: Stag) -> Result<(), Misuse> {
-        // Index 0 names nothing, whatever the range.
+        // Index 0 is not used, whatever the range.
         let (first, end) = (self.range.start.max(1), self.range.end);
         if (first..end).contains(&stag.index()) {
             return Ok(());
@@ -79,7 +79,7 @@ impl Tpt {
         }
         let slot = self.slot_or_make(index);
         slot.forget_touch();
-        // The index is ours alone, so its slot is free, or its last owner is just leaving it.
+        // The index was just taken, so its slot is free or about to be released by its last owner.
         let Ok(owned) = slot.claim() else {
             self.indexes.lock().free(index);
             return Err(Misuse::Taken(stag));

@@ -1,6 +1,6 @@
-//! Which STag indexes are free, and which comes next.
-//! Indexes look random to a peer, are reused as late as possible, and yet lie close together in memory.
-//! It refuses to know what an entry holds; it remembers only what an index was taken for.
+//! Allocation of STag indexes, and what each was taken for.
+//! The order of indexes cannot be predicted by a peer; a freed index is reused after at least [`REST`] others were freed while fresh
+//! ones are left. Segments are filled one after the other, so that few have to be allocated.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashSet, VecDeque};
@@ -12,10 +12,10 @@ use super::draw::Draw;
 use crate::entry::Pd;
 use crate::window::WindowType;
 
-/// Slots that are made together.
+/// Slots that are allocated together.
 pub(super) const SEGMENT: usize = 1024;
 
-/// A freed index rests until this many others have been freed, as long as fresh ones are left.
+/// A freed index is not reused until this many others have been freed, as long as fresh ones are left.
 const REST: usize = 1024;
 
 /// What an index was taken for.
@@ -23,7 +23,7 @@ const REST: usize = 1024;
 pub(super) enum Purpose {
     Region(Pd),
     Window(WindowType, Pd),
-    /// A region that a work request will register, with room for so many pages (M4).
+    /// A region that a work request will register, with room for this many pages (M4).
     Later {
         pd: Pd,
         pages: u32,
@@ -38,15 +38,15 @@ impl Purpose {
     }
 }
 
-/// Pages that STags for registration by work request may have room for together, if nobody says: 64 GiB of the smallest.
+/// Default limit of pages for all STags of registration by work request together: 64 GiB in pages of 4 KiB.
 const PAGES: u64 = 1 << 24;
 
 /// Room of a table for registration by work request, in pages (M4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Room {
-    /// Taken by STags that were given out, whether they use it or not.
+    /// Taken by STags that were allocated, whether they use it or not.
     pub used: u64,
-    /// All there is.
+    /// The limit for all together.
     pub limit: u64,
 }
 
@@ -68,12 +68,12 @@ pub(super) struct Indexes {
     segments: Box<[u32]>,
     /// The slots of the segment that is being filled, in their order.
     slots: Box<[u32]>,
-    /// Fresh indexes handed out so far.
+    /// Fresh indexes taken or skipped so far.
     fresh: u32,
     resting: VecDeque<u32>,
-    /// Taken by name before their turn came as fresh ones; they have none any more.
+    /// Taken by [`take_at`](Indexes::take_at) before they came up as fresh ones, which skips them.
     ahead: HashSet<u32>,
-    /// Indexes and domains are numbers of our own, which nobody can choose so that they collide.
+    /// The keys are numbers that this process chooses, so that a peer cannot cause collisions.
     taken: FxHashMap<u32, Purpose>,
     /// How many of them each domain has.
     domains: FxHashMap<Pd, u32>,
@@ -105,7 +105,7 @@ impl Indexes {
         self.taken.len() as u32
     }
 
-    /// The next index, and how far its key lies behind the slot's: neither can be told from outside. Without one, the room that
+    /// The next index, and what is to be added to the slot's key: a peer can predict neither. If there is no index, the room that
     /// was taken for it is given back.
     pub(super) fn take(&mut self, purpose: Purpose) -> Option<(u32, u8)> {
         let index = if self.resting.len() > REST {
@@ -118,11 +118,11 @@ impl Indexes {
             return None;
         };
         self.note(index, purpose);
-        // The key at the slot is the last one's or the next after it: neither comes again at once.
+        // The last key used is the slot's or the one before it: adding 1 to 254 gives neither of the two.
         Some((index, 1 + self.draw.byte() % 254))
     }
 
-    /// Takes this very index of the range; false if somebody has it.
+    /// Takes this index of the range; false if it is in use.
     pub(super) fn take_at(&mut self, index: u32, purpose: Purpose) -> bool {
         if self.taken.contains_key(&index) {
             return false;
@@ -135,7 +135,7 @@ impl Indexes {
                 self.ahead.insert(index);
             }
         }
-        // What moves in has its room already, where it comes from.
+        // Not limited: a region that is taken over has its room already in the process that it comes from.
         self.room.used += purpose.pages();
         self.note(index, purpose);
         true
@@ -162,7 +162,7 @@ impl Indexes {
         true
     }
 
-    /// The entry of a taken index is on its way out: it is nobody's window any more, and still counts.
+    /// The entry of a taken index is being removed: the index no longer counts as a window's, but is still in use.
     pub(super) fn leave(&mut self, index: u32) {
         if let Some(purpose) = self.taken.get_mut(&index) {
             *purpose = Purpose::Region(purpose.pd());
@@ -187,7 +187,7 @@ impl Indexes {
         }
     }
 
-    /// The domain and room of an index whose region is registered later.
+    /// The domain and room of an index for registration by work request.
     pub(super) fn later(&self, index: u32) -> Option<(Pd, u32)> {
         match self.taken.get(&index)? {
             Purpose::Later { pd, pages } => Some((*pd, *pages)),
@@ -195,7 +195,7 @@ impl Indexes {
         }
     }
 
-    /// Room for all of those.
+    /// The room of all of those together.
     pub(super) fn room(&self) -> Room {
         self.room
     }
@@ -204,7 +204,7 @@ impl Indexes {
         self.room.limit = limit;
     }
 
-    /// Takes room for an index that is taken next; if there is not so much, the error says how much there is.
+    /// Takes room for the index that is taken next; if there is not enough, the error is what is left.
     pub(super) fn take_room(&mut self, pages: u32) -> Result<(), u64> {
         let left = self.room.limit.saturating_sub(self.room.used);
         if u64::from(pages) > left {
@@ -219,7 +219,7 @@ impl Indexes {
         while self.fresh < size.next_multiple_of(SEGMENT as u32) {
             let index = self.permuted();
             self.fresh += 1;
-            // The last segment may be cut short, and STag index 0 names nothing.
+            // The last segment may be longer than the range, and STag index 0 is not used.
             if index >= size || self.range.start + index == 0 {
                 continue;
             }
@@ -231,8 +231,8 @@ impl Indexes {
         None
     }
 
-    /// The next fresh one. Segments in a random order, and the slots of each in another: filled one after the other, so that
-    /// memory is made for what is used, and yet no index tells the next.
+    /// The next fresh index. Segments come in random order and are filled one after the other, each in a random order of its slots: memory
+    /// is allocated for what is used, and no index allows a guess at the next.
     fn permuted(&mut self) -> u32 {
         let (segment, slot) = (self.fresh as usize / SEGMENT, self.fresh as usize % SEGMENT);
         if slot == 0 {
@@ -242,7 +242,7 @@ impl Indexes {
     }
 }
 
-/// A bijection that leaves no pattern a peer could follow (the finaliser of SplitMix64).
+/// The finaliser of SplitMix64, a bijection.
 pub(super) fn mix(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

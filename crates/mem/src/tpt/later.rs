@@ -1,10 +1,9 @@
-//! Regions that are registered later, by a work request (M4): the STag and its room in the table first, then what it is to
-//! stand for, then the registration itself. It promises that nobody uses the STag before that, that executing a registration
-//! takes no time of the memory's size, and that one which cannot be executed changes nothing and may be tried again.
-//! It refuses to know queues: when a registration is executed is decided by whoever holds its ticket.
+//! Regions that are registered by a work request (M4), in three steps: the STag is allocated with its room in the table, a registration
+//! is prepared, and the work request executes it. The STag cannot be used before that; the time of executing does not depend on
+//! the length of the memory; a registration that fails to execute changes nothing and may be tried again.
 //!
-//! An STag's index and room are its owner's until it is deregistered. Its key changes each time what stood there has gone,
-//! be it invalidated, here or by a peer, or spent by a touch (M9): the next registration has the [`Tpt::successor`] as its name.
+//! An STag's index and room stay taken until it is deregistered. Its key is incremented each time its region is removed, by an
+//! invalidation of the program or a peer or by a touch (M9): the next registration has the STag [`Tpt::successor`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,13 +17,13 @@ use crate::entry::{Entry, Kind, Pd};
 use crate::probe;
 use crate::refusal::Misuse;
 
-/// Pages that one STag may have room for: as many as cover 4 GiB, the longest message, with the smallest.
+/// Pages that one STag may have room for: they cover 4 GiB, the longest message, in pages of 4 KiB.
 pub const MAX_PAGES: u32 = 1 << 20;
 
 /// Registrations of one table that may be prepared at once.
 const MAX_PREPARED: usize = 1 << 16;
 
-/// A registration that is prepared: whoever has it can have it executed, as often as that fails and once that it does not.
+/// A prepared registration. It can be executed once; a failed attempt does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ticket {
     stag: Stag,
@@ -32,7 +31,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The STag under which it is registered, which is known before it is.
+    /// The STag under which it is registered.
     pub fn stag(self) -> Stag {
         self.stag
     }
@@ -46,7 +45,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// V1: tables count their tickets each by itself, so one of another function may bear a number of ours, but not our STag.
+    /// V1: each table numbers its tickets by itself, so one of another function may have the same number, but not the same STag.
     fn has(&self, ticket: Ticket) -> bool {
         let entry = self.entries.get(&ticket.number);
         entry.is_some_and(|(stag, _)| *stag == ticket.stag)
@@ -54,7 +53,7 @@ impl Prepared {
 }
 
 impl Tpt {
-    /// An STag that names nothing yet, with room for a registration of up to `pages` pages.
+    /// An STag without an entry, with room for a registration of up to `pages` pages.
     pub fn allocate_stag(&self, pd: Pd, pages: u32) -> Result<Stag, Misuse> {
         if pages > MAX_PAGES {
             return Err(Misuse::Pages {
@@ -70,27 +69,27 @@ impl Tpt {
         Ok(stag)
     }
 
-    /// The name of what comes after `stag` at the same index.
+    /// The STag of the registration after `stag` at the same index.
     pub fn successor(stag: Stag) -> Stag {
         Stag::new(stag.get() & !0xff | u32::from(stag.key().wrapping_add(1)))
     }
 
-    /// The room that STags have taken, and all there is.
+    /// The room that STags have taken, and the limit.
     pub fn room(&self) -> Room {
         self.indexes.lock().room()
     }
 
-    /// Another limit to the room of all STags together. What was taken stays.
+    /// Sets the limit of the room of all STags together. What was taken stays.
     pub fn limit_room(&self, pages: u64) {
         self.indexes.lock().limit_room(pages);
     }
 
     /// Prepares the registration of a region under an STag of [`allocate_stag`](Tpt::allocate_stag): verifies the memory,
-    /// which may take long, so that executing it does not. Whether it fits the STag is seen when it is executed.
+    /// which may take long, so that executing it does not. Whether it fits the STag is checked when it is executed.
     ///
     /// # Safety
     /// As for [`register`](Tpt::register), from now on: the memory stays mapped until the ticket is discarded or, once it
-    /// was executed, until the entry was invalidated by the owner; at the latest until `deregister` has returned for the STag.
+    /// was executed, until the program has invalidated the entry; at the latest until `deregister` has returned for the STag.
     pub unsafe fn prepare(&self, stag: Stag, draft: Draft) -> Result<Ticket, Misuse> {
         let Draft {
             layout,
@@ -110,14 +109,14 @@ impl Tpt {
             pd,
             access: access.into(),
             one_touch,
-            // M11: its owner and its peer may invalidate it.
+            // M11: the program and its peer may invalidate it.
             invalidatable: true,
             att: Arc::new(att),
             att_offset: 0,
             parent: None,
         };
         let mut prepared = self.prepared.lock();
-        // Under the lock: whoever frees the STag does so before it takes what was prepared for it away.
+        // Under the lock: `free_later` frees the STag before it removes what was prepared for it.
         if self.indexes.lock().later(stag.index()).is_none() {
             return Err(Misuse::Stag(stag));
         }
@@ -130,7 +129,7 @@ impl Tpt {
         Ok(Ticket { stag, number })
     }
 
-    /// Gives a prepared registration up; false if it was executed or given up before.
+    /// Discards a prepared registration; false if it was executed or discarded before.
     pub fn discard(&self, ticket: Ticket) -> bool {
         let mut prepared = self.prepared.lock();
         let there = prepared.has(ticket);
@@ -140,18 +139,18 @@ impl Tpt {
         there
     }
 
-    /// A registration has come and gone: it will not be executed any more, and nobody reaches its memory by it. Only the last
-    /// 255 names of an STag can be told apart.
+    /// A registration is not prepared any more and its key has changed: it will not be executed, and no access under it is running.
+    /// Only the last 255 registrations of an STag can be told apart.
     pub fn is_over(&self, ticket: Ticket) -> bool {
         let prepared = self.prepared.lock().has(ticket);
-        // A key changes when the last access to what it named has ended.
+        // The key changes after the last access under it has ended.
         let left = |slot: &Slot| slot.key() != ticket.stag.key();
         !prepared && self.slot(ticket.stag.index()).is_none_or(left)
     }
 
     /// Executes a prepared registration for a queue pair of this domain (M4): from here on its STag may be used.
     ///
-    /// One that fails is still prepared, and may be executed when what stood in its way has gone.
+    /// One that fails is still prepared, and may be executed again.
     pub fn execute(&self, ticket: Ticket, pd: Pd) -> Result<(), Misuse> {
         let (stag, index) = (ticket.stag, ticket.stag.index());
         let unknown = Misuse::Stag(stag);
@@ -170,7 +169,7 @@ impl Tpt {
                 return Err(Misuse::Domain { stag, owner, asker });
             }
         }
-        // M4: the tag instance. Where something stands, it is that one's.
+        // M4: the tag instance.
         let instance = || Misuse::Instance {
             stag,
             next: self.next_key(slot),
@@ -186,7 +185,7 @@ impl Tpt {
             owned.restore();
             return Err(Misuse::Space { stag, pages, room });
         }
-        // What was looked at before may have been freed since, and its index be another's; while the slot is ours it cannot.
+        // The STag may have been freed, and its index taken for another entry, since it was looked up; not while the slot is owned.
         let ours = self.indexes.lock().later(index) == Some((owner, room));
         if !ours || !self.discard(ticket) {
             owned.restore();
@@ -205,8 +204,8 @@ impl Tpt {
         }
     }
 
-    /// Frees an STag, whatever stands there now: its owner may not have heard of its last key. With windows on it, it stays,
-    /// unless they go as well.
+    /// Frees an STag and removes its region; any key is accepted, since the caller may not have the last one. Fails if windows are bound
+    /// to the region, unless `windows`, which unbinds them.
     pub(super) fn free_later(&self, stag: Stag, windows: bool) -> Result<(), Misuse> {
         let (index, misuse) = (stag.index(), Misuse::Stag(stag));
         let slot = self.slot(index).ok_or(misuse)?;

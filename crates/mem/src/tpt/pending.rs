@@ -1,6 +1,6 @@
-//! Entries that are promised and not there yet (V5): reserved at once, completed or failed by whoever works off registrations.
-//! A [`Reserved`] entry promises that its STag is known and named by nobody else, that nobody uses it before it is complete,
-//! and that whoever waits for it is named when it ends. It refuses to know in which order registrations are done, and by whom.
+//! Pending entries (V5): reserved at once, completed or failed later by the thread that processes registrations.
+//! The STag of a [`Reserved`] entry is final, accesses to it fail with `Pending` until it is complete, and the queue pairs that wait for it
+//! are returned when it ends.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,7 +22,7 @@ use crate::window::{Scope, WindowType};
 /// Where the bytes of a pending region are; a page list is verified and becomes a translation when the region is completed.
 #[derive(Debug)]
 pub enum Layout {
-    /// A translation that is there.
+    /// A translation that is built already.
     Built(Att),
     /// `len` bytes scattered over pages.
     Pages {
@@ -58,18 +58,18 @@ impl Layout {
     }
 }
 
-/// A region to register later; the fields of [`Region`], with a translation that need not be built yet.
+/// A region to register later; the fields of [`Region`], with a layout that need not be built yet.
 #[derive(Debug)]
 pub struct Draft {
     /// Where its bytes are.
     pub layout: Layout,
-    /// The address of its first byte as users name it; 0 makes it zero-based.
+    /// The address of its first byte in requests; 0 makes it zero-based.
     pub start: To,
     /// Its domain.
     pub pd: Pd,
     /// Its rights.
     pub access: Access,
-    /// It dies with the first message that ends in it (M9).
+    /// It is invalidated by the first message that ends in it (M9).
     pub one_touch: bool,
 }
 
@@ -97,13 +97,13 @@ enum Promise {
 #[derive(Debug)]
 #[must_use = "those who wait for the entry wait for ever unless they are told"]
 pub struct Settled {
-    /// The entry is valid, or gone for this reason.
+    /// The entry is valid, or was removed for this reason.
     pub outcome: Result<(), Misuse>,
-    /// Queue pairs that wait for it and must be told.
+    /// Queue pairs that wait for it, to be notified by the caller.
     pub waiters: Vec<u32>,
 }
 
-/// A pending entry. Whoever holds this decides what becomes of it; dropped, it fails, and nobody is told.
+/// A pending entry, to be completed or failed; dropped, it fails, and no queue pair is notified.
 #[derive(Debug)]
 pub struct Reserved {
     tpt: Arc<Tpt>,
@@ -112,7 +112,7 @@ pub struct Reserved {
     promise: Option<Promise>,
 }
 
-/// Who waits for what.
+/// Number of pending entries, and the queue pairs that wait for them.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     /// Entries that are pending.
@@ -122,7 +122,7 @@ pub(super) struct Waiting {
 }
 
 impl Tpt {
-    /// Promises a region: its STag is known at once, and accesses that its domain, range and rights allow are told to wait
+    /// Reserves a region: its STag is known at once, and accesses that its domain, range and rights allow fail with `Pending`
     /// until [`Reserved::complete`] has verified the memory.
     ///
     /// # Safety
@@ -147,7 +147,7 @@ impl Tpt {
         self.promise(purpose, entry, Promise::Region(draft.layout))
     }
 
-    /// Promises another registration of a region's memory (M5), which may be pending itself but must be valid by the time
+    /// Reserves another registration of a region's memory (M5); the region may be pending itself but must be valid by the time
     /// this is completed.
     pub fn reserve_shared(
         self: &Arc<Self>,
@@ -174,7 +174,7 @@ impl Tpt {
         self.promise(Purpose::Region(pd), entry, Promise::Shared { of })
     }
 
-    /// Promises a window; it can be bound when it is completed.
+    /// Reserves a window; it can be bound when it is completed.
     pub fn reserve_window(self: &Arc<Self>, ty: WindowType, pd: Pd) -> Result<Reserved, Misuse> {
         let entry = Entry {
             kind: Kind::Window(Scope::Domain),
@@ -199,7 +199,7 @@ impl Tpt {
     ) -> Result<Reserved, Misuse> {
         let (stag, owned) = self.allocate(purpose)?;
         let access = entry.access.get();
-        // Before anybody can know the STag: who finds none pending need not look for it.
+        // Before the STag is known to any other thread: `has_pending` must not be false while it is pending.
         self.waiting.count.fetch_add(1, Ordering::Release);
         owned.promise(stag.key(), entry);
         Ok(Reserved {
@@ -210,12 +210,12 @@ impl Tpt {
         })
     }
 
-    /// Some entry is pending. Whoever was told an STag and finds none pending need not ask whether that one is.
+    /// Some entry is pending. If not, an STag that the caller knows need not be checked with [`is_pending`](Tpt::is_pending).
     pub fn has_pending(&self) -> bool {
         self.waiting.count.load(Ordering::Acquire) > 0
     }
 
-    /// The entry is promised under this STag and not there yet.
+    /// The entry is reserved under this STag, and its registration not complete.
     pub fn is_pending(&self, stag: Stag) -> bool {
         self.slot(stag.index())
             .is_some_and(|slot| slot.is_pending(stag.key()))
@@ -225,14 +225,14 @@ impl Tpt {
     pub fn knows(&self, stag: Stag) -> bool {
         let index = stag.index();
         let window = self.indexes.lock().window(index).is_some();
-        // A window's owner may not have heard of its last key.
+        // The program may not have a window's last key.
         window || self.known(stag).is_some()
     }
 
-    /// Notes that this queue pair must be told when the entry is there or will not come; false if that is so already.
+    /// Notes that this queue pair must be notified when the entry is settled; false if it is not pending.
     pub fn wait(&self, stag: Stag, qp: u32) -> bool {
         let mut waiters = self.waiting.waiters.lock();
-        // Looked at under the lock: whoever settles the entry takes the list afterwards.
+        // Checked under the lock: `Reserved::end` settles the entry first and takes the list afterwards.
         if !self.is_pending(stag) {
             return false;
         }
@@ -245,17 +245,17 @@ impl Tpt {
 }
 
 impl Reserved {
-    /// Its STag, which can be told to anybody.
+    /// Its STag, which may be used in requests and given to peers.
     pub fn stag(&self) -> Stag {
         self.stag
     }
 
-    /// Verifies the memory, which may take long, and makes the entry valid; or takes it away and says why.
+    /// Verifies the memory, which may take long, and makes the entry valid; or removes it and returns why.
     ///
-    /// An entry that was deregistered meanwhile is gone: [`Misuse::Stag`].
+    /// For an entry that was deregistered meanwhile the outcome is [`Misuse::Stag`].
     pub fn complete(mut self) -> Settled {
         let built = match self.promise.take() {
-            // Whoever deregistered it may have freed its memory; there is nothing to verify.
+            // Deregistered: its memory may have been freed and must not be verified.
             Some(_) if !self.tpt.is_pending(self.stag) => Err(Misuse::Stag(self.stag)),
             Some(promise) => self.build(promise),
             None => Err(Misuse::Stag(self.stag)),
@@ -263,7 +263,7 @@ impl Reserved {
         self.end(built)
     }
 
-    /// Takes the entry away.
+    /// Removes the entry; returns the queue pairs that wait for it.
     pub fn fail(mut self) -> Vec<u32> {
         self.promise = None;
         self.end(Err(Misuse::Stag(self.stag))).waiters
@@ -290,7 +290,7 @@ impl Reserved {
         }
     }
 
-    /// The one end of a reserved entry, and the only place that frees its index if it does not become valid.
+    /// The end of every reserved entry, and the only place that frees its index if it does not become valid.
     fn end(&self, built: Result<Option<(Arc<Att>, u64)>, Misuse>) -> Settled {
         let (tpt, stag) = (&self.tpt, self.stag);
         let owned = tpt
@@ -318,7 +318,7 @@ impl Reserved {
                 owned.release();
                 Err(misuse)
             }
-            // It was deregistered meanwhile; the index was kept for us, so that nobody else's entry is mistaken for it.
+            // It was deregistered meanwhile; the index is still taken, so that no other entry can be mistaken for it.
             (Err(_), _) => Err(Misuse::Stag(stag)),
         };
         if outcome.is_err() {
@@ -341,7 +341,7 @@ impl Drop for Reserved {
     }
 }
 
-/// Rights and range that make sense.
+/// Checks that rights are allowed together and that the range does not wrap.
 pub(super) fn check(access: Access, start: To, len: u64) -> Result<(), Misuse> {
     if !access.is_sane() {
         return Err(Misuse::Rights(access));

@@ -1,4 +1,4 @@
-//! Tests of the table: registration and its refusals, keys, sharing, windows, revocation under use, scale.
+//! Tests of the table: registration and its errors, keys, sharing, windows, revocation under use, scale.
 
 #[cfg(not(loom))]
 mod model;
@@ -22,7 +22,7 @@ fn region(bytes: &mut [u8], access: Access) -> Region {
 }
 
 fn register(tpt: &Tpt, bytes: &mut [u8], access: Access) -> Stag {
-    // SAFETY: every test keeps the bytes until its table is gone, and looks at them only afterwards or by grants.
+    // SAFETY: every test keeps the bytes until its table is dropped, and reads them only afterwards or by grants.
     unsafe { tpt.register(region(bytes, access)) }.unwrap()
 }
 
@@ -70,7 +70,7 @@ fn registrations_that_make_no_sense() {
     let tpt = table();
     let mut bytes = [0; 8];
     let try_it = |region| {
-        // SAFETY: refused, or harmless memory of this test.
+        // SAFETY: the registration fails, or is of memory that this test keeps.
         unsafe { tpt.register(region) }
     };
     let rights = try_it(region(&mut bytes, Access::REMOTE_WRITE));
@@ -100,7 +100,7 @@ fn an_old_stag_is_refused_when_its_index_is_reused() {
     assert_eq!(tpt.deregister(first), Err(Misuse::Stag(first)));
     let mut again = vec![register(&tpt, &mut bytes, Access::ALL)];
     again.push(register(&tpt, &mut bytes, Access::ALL));
-    // SAFETY: refused.
+    // SAFETY: the registration fails.
     let full = unsafe { tpt.register(region(&mut bytes, Access::ALL)) };
     assert_eq!(full, Err(Misuse::Full(2)));
     let reused = again.iter().find(|s| s.index() == first.index()).unwrap();
@@ -109,7 +109,7 @@ fn an_old_stag_is_refused_when_its_index_is_reused() {
     assert!(matches!(old, Err(Refusal::Stag { .. })));
 }
 
-/// Steps from each index to the next, within a segment: an affine order has one, and a peer who knows two indexes knows all.
+/// Steps from each index to the next, within a segment: an affine order has one, and with two indexes a peer could predict all.
 fn steps(stags: &[Stag]) -> std::collections::HashSet<u32> {
     let pairs = stags.windows(2);
     pairs
@@ -189,7 +189,7 @@ fn index_zero_names_nothing() {
     for _ in 0..4 {
         assert_ne!(register(&tpt, &mut bytes, Access::ALL).index(), 0);
     }
-    // SAFETY: refused.
+    // SAFETY: the registration fails.
     assert!(unsafe { tpt.register(region(&mut bytes, Access::ALL)) }.is_err());
     let zero = reach(Stag::new(0), bytes.as_ptr(), 1, Access::LOCAL_READ);
     assert!(tpt.gather_local(&zero).is_err());
@@ -234,7 +234,7 @@ fn rights_change_under_the_same_stag() {
     let stag = register(&tpt, &mut bytes, Access::LOCAL_WRITE | Access::REMOTE_READ);
     let write = reach(stag, at, 8, Access::REMOTE_WRITE);
     assert!(tpt.place_remote(&write).is_err());
-    // A grant that is held does not keep the rights from changing.
+    // The rights can be changed while a grant is held.
     let read = reach(stag, at, 8, Access::REMOTE_READ);
     let held = tpt.gather_remote(&read).unwrap();
     tpt.change_access(stag, Access::ALL).unwrap();
@@ -263,7 +263,7 @@ fn read_only_memory_gets_no_right_to_write() {
         access: Access::REMOTE_READ,
         one_touch: false,
     };
-    // SAFETY: a static, which stays mapped; nothing may write it.
+    // SAFETY: a static, which stays mapped; the registration does not allow writes.
     let stag = unsafe { tpt.register(entry) }.unwrap();
     assert!(tpt.change_access(stag, Access::ALL).is_err());
     let write = reach(stag, at, 8, Access::REMOTE_WRITE);
@@ -401,7 +401,7 @@ fn a_hundred_thousand_regions_are_found_one_by_one() {
     assert!(tpt.is_empty());
 }
 
-/// Whoever frees memory takes the windows on it away as well, also while others bind, use and unbind them.
+/// Removing a region unbinds its windows, also while other threads use and unbind them.
 #[cfg(not(loom))]
 #[test]
 fn a_region_goes_with_its_windows() {
@@ -428,7 +428,7 @@ fn a_region_goes_with_its_windows() {
         for stag in &bound {
             scope.spawn(|| while writes(*stag).is_ok() {});
         }
-        // Somebody unbinds one of them at the same moment.
+        // Unbinds one of them at the same time.
         scope.spawn(|| tpt.invalidate_local(bound[1], Pd(1)));
         tpt.deregister_with_windows(region).unwrap();
         for stag in &bound {
@@ -437,7 +437,7 @@ fn a_region_goes_with_its_windows() {
     });
     assert!(tpt.deregister_with_windows(region).is_err());
     assert!(tpt.deregister_with_windows(windows[0]).is_err());
-    // The windows themselves are still their owner's, whatever key it remembers.
+    // The windows are still allocated, and can be freed by any key they had.
     for window in windows {
         tpt.deregister(window).unwrap();
     }
@@ -458,7 +458,7 @@ fn a_bound_window_is_freed_whatever_key_its_owner_remembers() {
     tpt.deregister(region).unwrap();
 }
 
-/// A bind that looked at its window before it was freed must not reach what the index is afterwards.
+/// A bind that found its window before it was freed must not change the next entry at its index.
 #[cfg(not(loom))]
 #[test]
 fn a_bind_that_meets_the_end_of_its_window_binds_nothing() {
@@ -498,7 +498,7 @@ fn a_bind_that_meets_the_end_of_its_window_binds_nothing() {
     assert!(tpt.is_empty());
 }
 
-/// What a grant to write overwrites of one to read, byte for byte, whatever keys name the memory.
+/// Which bytes of a grant to read a grant to write overwrites, whatever STags name the memory.
 #[test]
 fn overlaps_are_found_by_address() {
     const PAGE: usize = 4096;
@@ -518,7 +518,7 @@ fn overlaps_are_found_by_address() {
         access: Access::ALL,
         one_touch: false,
     };
-    // SAFETY: the bytes outlive the table, and nothing else looks at them.
+    // SAFETY: the bytes outlive the table, and only the table accesses them.
     let keys = [plain, turned, apart].map(|att| unsafe { tpt.register(named(att)) }.unwrap());
     let [plain, turned, apart] = keys;
     let ask = |source: (Stag, u64, u64), target: (Stag, u64, u64)| {
@@ -543,7 +543,7 @@ fn overlaps_are_found_by_address() {
     assert_eq!(ask((plain, 10, 20), (plain, 25, 100)), [(15, 5)]);
     assert_eq!(ask((plain, 10, 20), (plain, 30, 100)), []);
     assert_eq!(ask((plain, 0, 100), (apart, 0, 100)), []);
-    // Byte 100 of the first page is byte 2 * 4096 + 100 of the turned one, and the other way round.
+    // Byte 100 of the first page is byte 2 * 4096 + 100 of the list in another order, and the other way round.
     assert_eq!(
         ask((plain, 100, 10), (turned, 2 * 4096 + 105, 50)),
         [(5, 5)]

@@ -1,6 +1,6 @@
-//! One-touch entries in the table (M9): who touched one, and how it goes.
-//! It promises that of all messages which end in an entry exactly one is the first, that every other one is refused, and that
-//! the entry is gone when the first has been placed. It refuses to decide; [`crate::touch`] has the table.
+//! One-touch entries in the table (M9): touching and removing them.
+//! Of all messages that end in an entry exactly one is the first, and every other one gets [`Refusal::Touched`]; the entry is removed
+//! when the first has been placed. [`crate::touch`] has the table of decisions.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,22 +14,23 @@ use crate::refusal::{Misuse, Refusal};
 use crate::slot::{Slot, Touch};
 use crate::touch::{Action, Arrival, Seq, decide};
 
-/// What may be done with a segment.
+/// What is done with a segment.
 #[derive(Debug)]
 pub enum Verdict<'a> {
     /// It is placed, and the entry stays.
     Place(Placement<'a>),
-    /// It is placed, and afterwards the entry goes.
+    /// It is placed; the entry is removed when the [`Spend`] is dropped.
     Spends(Placement<'a>, Spend),
-    /// It is placed; the entry goes when the stream reaches its end, of which [`Tpt::reached`] is told.
+    /// It is placed; the entry is removed when the stream reaches the segment's end, by [`Tpt::reached`].
     Ahead(Placement<'a>),
     /// It is not placed.
     Dropped,
 }
 
-/// The first touch of an entry, under way: dropped, it takes the entry away. Whoever drops it holds no grant.
+/// The first touch of an entry while it is being placed: dropped, it removes the entry. The caller that drops it must not hold a
+/// grant on the entry.
 ///
-/// It holds the table, so that a connection which ends in the middle spends the entry all the same: a message may have
+/// It holds the table, so that the entry is removed also if the connection ends in the middle: a message may have
 /// filled a part of it by then.
 #[derive(Debug)]
 #[must_use = "dropping it takes the entry away"]
@@ -53,10 +54,10 @@ impl Drop for Spend {
 }
 
 impl Tpt {
-    /// Judges a segment of a peer's tagged message (M7, M9). The second touch is refused: [`Refusal::Touched`].
+    /// Checks a segment of a peer's tagged message (M7, M9). The second touch fails with [`Refusal::Touched`].
     ///
-    /// A second touch takes the entry away at once, unless the first is being placed at this moment: then the first is
-    /// placed in full, and takes the entry with it.
+    /// A second touch removes the entry at once, unless the first is being placed: then the first is placed in full, and
+    /// dropping its [`Spend`] removes the entry.
     pub fn touch<'a>(
         self: &'a Arc<Self>,
         reach: &Reach,
@@ -82,12 +83,12 @@ impl Tpt {
         match (slot.mark(touch), touch) {
             (Ok(()), Touch::Held(_)) => Ok(Verdict::Spends(place, self.spending(stag, touch))),
             (Ok(()), Touch::Ahead(_)) => Ok(Verdict::Ahead(place)),
-            // Somebody else's message ended in it between our look and our mark.
+            // Another message ended in it between `slot.touch()` and `slot.mark()`.
             (Err(before), _) => Err(self.touched_twice(place.0, stag, before)),
         }
     }
 
-    /// Touches a one-touch entry for a read that is served or an atomic that is done: that spends it, too.
+    /// Touches a one-touch entry for a read that is served or an atomic that is executed, which removes it, too.
     pub fn spend(self: &Arc<Self>, reach: &Reach) -> Result<Spend, Refusal> {
         let window = self.grant(reach, |e, r| check::remote(e, r, self.policy))?;
         let (stag, touch) = (reach.stag, self.numbered());
@@ -97,13 +98,13 @@ impl Tpt {
         }
     }
 
-    /// The stream in which a segment came ahead, with its last byte at `end`, expects `next` by now: takes the entry away
-    /// if that is beyond it. True if it is gone by this.
+    /// Removes an entry that a segment touched out of order, with its last byte at `end`, if the stream, which expects `next`, has
+    /// reached that byte. True if this call removed it.
     pub fn reached(&self, stag: Stag, end: Seq, next: Seq) -> bool {
         end.is_before(next) && self.expire(stag, Touch::Ahead(end))
     }
 
-    /// The last byte, in its own stream, of the message that touched a valid entry ahead of its turn (M2).
+    /// The last byte, in its stream, of the message that touched a valid entry out of order (M2).
     pub fn touched_at(&self, stag: Stag) -> Option<Seq> {
         let grant = self.acquire(stag)?;
         match grant.slot().touch() {
@@ -112,7 +113,7 @@ impl Tpt {
         }
     }
 
-    /// A message that is being placed. Numbers come again after 2^32 of them, and none is placed for so long.
+    /// A touch with a new number. Numbers repeat after 2^32 messages, and none is being placed for that long.
     fn numbered(&self) -> Touch {
         Touch::Held(self.touches.fetch_add(1, Ordering::Relaxed))
     }
@@ -126,7 +127,7 @@ impl Tpt {
     }
 
     fn touched_twice(&self, window: Window<'_>, stag: Stag, before: Option<Touch>) -> Refusal {
-        // Whoever takes an entry away waits for all grants, ours among them.
+        // `expire` waits until all grants are dropped, this one included.
         drop(window);
         if let Some(before @ Touch::Ahead(_)) = before {
             self.expire(stag, before);
@@ -134,13 +135,13 @@ impl Tpt {
         Refusal::Touched { stag }
     }
 
-    /// Takes an entry away because of this touch; false if it is gone already, or another stands there.
+    /// Removes an entry because of this touch; false if it is gone, or another entry is in the slot.
     fn expire(&self, stag: Stag, touch: Touch) -> bool {
         let Some(slot) = self.slot(stag.index()) else {
             return false;
         };
-        // A window may have been invalidated and bound again under the same key: that one was not touched, and a look
-        // before keeps it from being disturbed.
+        // A window may have been invalidated and bound again under the same key: it was not touched. This first check avoids
+        // that its grants fail while the slot is owned below.
         if slot.touch() != Some(touch) {
             return false;
         }
@@ -156,11 +157,11 @@ impl Tpt {
         true
     }
 
-    /// Removes what is left of a region that was spent: its index, and the memory it stands for.
+    /// Frees the index of a region that a touch removed.
     pub(super) fn free_spent(&self, slot: &Slot, stag: Stag) -> Result<(), Misuse> {
         let misuse = Misuse::Stag(stag);
         let owned = slot.claim().map_err(|_| misuse)?;
-        // Nothing stands here, so that any other key than its own is the one that was spent.
+        // There is no entry, so that any key that matches and is not the slot's own is that of the removed one.
         let spent = owned.answers_to(stag.key()) && slot.key() != stag.key();
         if spent {
             slot.forget_touch();

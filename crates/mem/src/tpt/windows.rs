@@ -1,6 +1,6 @@
 //! Windows in the table: allocate, bind, invalidate (M8, M11).
 //! A bind takes effect for every access that follows it; an invalidation for every access that follows its return.
-//! It refuses to judge a bind by itself: [`crate::window`] has the rules.
+//! The rules that a bind must satisfy are in [`crate::window`].
 
 use verbena_wire::Stag;
 
@@ -11,7 +11,7 @@ use crate::slot::{Slot, Unavailable};
 use crate::window::{Bind, Scope, WindowType, entry_for};
 
 impl Tpt {
-    /// A window that is bound to nothing yet.
+    /// A window that is not bound yet.
     pub fn allocate_window(&self, ty: WindowType, pd: Pd) -> Result<Stag, Misuse> {
         let (stag, owned) = self.allocate(Purpose::Window(ty, pd))?;
         owned.leave_to(stag.key());
@@ -20,8 +20,8 @@ impl Tpt {
 
     /// Binds a window to a part of a region; returns the STag under which peers may use it.
     ///
-    /// A type 1 window may be bound already and gets a new key; one of length 0 is unbound. A type 2 window must be
-    /// unbound and gets the key its consumer asked for.
+    /// A type 1 window may be bound already and gets a new key; length 0 unbinds it. A type 2 window must be
+    /// unbound and gets the key that the caller chose.
     pub fn bind(&self, bind: &Bind) -> Result<Stag, Misuse> {
         let index = bind.window.index();
         let misuse = Misuse::Stag(bind.window);
@@ -33,7 +33,7 @@ impl Tpt {
             ));
         }
         let slot = self.slot(index).ok_or(misuse)?;
-        // M9: a window that was spent has lost its key without its owner hearing of it.
+        // M9: the key of a window that a touch removed has changed, and the caller has the old one.
         let spent = slot.spent() == Some(bind.window.key());
         if ty == WindowType::One && bind.window.key() != slot.key() && !spent {
             return Err(misuse);
@@ -63,7 +63,7 @@ impl Tpt {
             // Bound, or unbound again by now.
             Err(_) => slot.take().map_err(|_| misuse)?,
         };
-        // What we looked at may have been freed before the slot was ours, and its index be another's by now.
+        // The window may have been freed before its slot was owned, and its index taken for another entry.
         let ours = self.indexes.lock().window(index) == Some((ty, pd));
         let known = owned.answers_to(bind.window.key());
         if !ours || (ty == WindowType::One && !known) {
@@ -75,7 +75,7 @@ impl Tpt {
             WindowType::One => bind.window.key().wrapping_add(1),
             WindowType::TwoA | WindowType::TwoB => bind.key,
         };
-        // Counted while the region is held valid, so that it cannot be deregistered in between.
+        // Counted under the grant on the region, so that it cannot be deregistered in between.
         region.slot().add_user();
         owned.publish(key, entry);
         Stag::from_parts(index, key).ok_or(misuse)
@@ -89,7 +89,7 @@ impl Tpt {
         let slot = self.slot(index).ok_or(misuse)?;
         if let Ok(owned) = slot.revoke(Some(window.key())) {
             if !owned.entry().is_some_and(|entry| entry.is_window()) {
-                // Freed meanwhile, and the index is a region's by now.
+                // Freed meanwhile, and the index is used for a region now.
                 owned.restore();
                 return Err(misuse);
             }
@@ -99,15 +99,14 @@ impl Tpt {
         Stag::from_parts(index, slot.key()).ok_or(misuse)
     }
 
-    /// Frees a window, bound or not. Each bind gives it another key, and its owner may not have heard of the last: the
-    /// index is enough.
+    /// Frees a window, bound or not. Any key is accepted: each bind changes it, and the caller may not have the last one.
     pub(super) fn free_window(&self, window: Stag) -> Result<(), Misuse> {
         let (index, misuse) = (window.index(), Misuse::Stag(window));
         let slot = self.slot(index).ok_or(misuse)?;
         let Ok(owned) = slot.take() else {
             return self.cancel(slot, window);
         };
-        // The index is given back while the slot is ours: a bind either came before, and is undone here, or finds that
+        // The index is freed while the slot is owned: a concurrent bind either came before, and is undone here, or finds that
         // its window is gone.
         let mut indexes = self.indexes.lock();
         if indexes.window(index).is_none() {
@@ -122,11 +121,11 @@ impl Tpt {
         Ok(())
     }
 
-    /// Removes a region and unbinds whatever windows are bound to it: when this returns, nobody reaches its memory any
-    /// more. For an owner whose memory goes away in any case.
+    /// Removes a region and unbinds all windows bound to it: when this returns, no access to its memory is running or can begin.
+    /// For memory that is freed in any case.
     ///
-    /// Without windows it costs what [`deregister`](Tpt::deregister) does, with some a look at the whole table. The
-    /// caller holds no grant of its own.
+    /// Without windows it costs what [`deregister`](Tpt::deregister) does, with some a pass over the whole table. The
+    /// caller must not hold a grant on the region or its windows.
     pub fn deregister_with_windows(&self, region: Stag) -> Result<(), Misuse> {
         let misuse = Misuse::Stag(region);
         let index = region.index();
@@ -137,10 +136,10 @@ impl Tpt {
             return self.free_later(region, true);
         }
         let slot = self.slot(index).ok_or(misuse)?;
-        // From here on no bind begins, and those that had begun have ended.
+        // From here on no bind to the region begins, and those that had begun have ended.
         let owned = match slot.revoke(Some(region.key())) {
             Ok(owned) => owned,
-            // Nothing can be bound to it yet.
+            // No window can be bound to it yet.
             Err(Unavailable::Pending) => return self.cancel(slot, region),
             Err(_) if slot.spent() == Some(region.key()) => {
                 self.unbind_all(slot, index);
@@ -149,7 +148,7 @@ impl Tpt {
             Err(_) => return Err(misuse),
         };
         if owned.entry().is_none_or(|entry| entry.is_window()) {
-            // Freed meanwhile, and the index is a window's by now.
+            // Freed meanwhile, and the index is used for a window now.
             owned.restore();
             return Err(misuse);
         }
@@ -159,11 +158,11 @@ impl Tpt {
         Ok(())
     }
 
-    /// Unbinds every window of a region to which none is being bound.
+    /// Unbinds every window of a region to which no bind is running.
     pub(super) fn unbind_all(&self, region: &Slot, index: u32) {
         let mut turn = 0;
         while region.users() > 0 {
-            // Another round only for a window that somebody else is unbinding at this moment.
+            // Repeated only if another thread is unbinding a window at the same time.
             self.unbind_from(index);
             crate::sync::pause(turn);
             turn += 1;
@@ -191,7 +190,7 @@ impl Tpt {
         }
     }
 
-    /// Invalidates an entry by a work request of our own side: later accesses are refused.
+    /// Invalidates an entry for a local work request: later accesses fail.
     pub fn invalidate_local(&self, stag: Stag, pd: Pd) -> Result<(), Refusal> {
         self.invalidate(stag, |entry| entry.pd == pd || is_queue_pair_scoped(entry))
     }
@@ -208,7 +207,7 @@ impl Tpt {
     fn invalidate(&self, stag: Stag, may: impl FnOnce(&Entry) -> bool) -> Result<(), Refusal> {
         let invalid = Refusal::Stag { stag };
         let slot = self.slot(stag.index()).ok_or(invalid)?;
-        // A pending region is refused as a valid one is: neither can be invalidated.
+        // A pending region fails as a valid one does: neither is invalidatable.
         let allowed = slot.look(stag.key(), |entry| (entry.invalidatable, may(entry)));
         match allowed {
             None => return gone(slot, stag),
@@ -228,10 +227,10 @@ impl Tpt {
     }
 }
 
-/// What to say of an entry that was to be invalidated and is not there. If a touch was quicker (M9), all that was asked for
-/// is done: neither our own side nor the peer need know.
+/// The result of invalidating an entry that is not there. If a touch removed it before (M9), the invalidation is done, and
+/// succeeds.
 fn gone(slot: &Slot, stag: Stag) -> Result<(), Refusal> {
-    // Waits for whoever is taking it away: afterwards no access to it is running.
+    // Waits for the thread that removes it: afterwards no access to it is running.
     if let Ok(owned) = slot.revoke(Some(stag.key())) {
         // It is there again, bound a moment ago.
         owned.restore();

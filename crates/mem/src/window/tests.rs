@@ -1,4 +1,4 @@
-//! Tests of the rules of binding: each broken on its own.
+//! Tests of the rules of binding: each broken alone.
 
 use std::sync::Arc;
 

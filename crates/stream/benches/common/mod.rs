@@ -1,4 +1,4 @@
-//! What both benchmarks share: a stream, the bytes of a conforming peer, and the two loops that are measured.
+//! Shared by both benchmarks: a stream, the bytes of a conforming peer, and the two loops that are measured.
 //! The loops do what any caller must do and nothing else, so that their cost is the stream's own plus one copy of payload.
 
 use verbena_stream::startup::Rtr;
@@ -9,7 +9,7 @@ use verbena_wire::ext::{Caps, Features, Personality, QpType, RnrTimer};
 use verbena_wire::mpa::startup::Revision;
 use verbena_wire::{Stag, To};
 
-/// What travels.
+/// The messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// RDMA Writes, one segment each.
@@ -18,18 +18,18 @@ pub(crate) enum Kind {
     Send,
 }
 
-/// How it travels.
+/// The framing, and what is done with payload.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Mode {
     /// With checksums.
     pub(crate) crc: bool,
     /// With markers.
     pub(crate) markers: bool,
-    /// Payload is copied once, as a caller without a better way would; else it is only counted.
+    /// Payload is copied once; otherwise only counted.
     pub(crate) copy: bool,
 }
 
-/// A fresh stream with a standard peer.
+/// A new stream with a standard peer.
 pub(crate) fn stream(mode: Mode) -> Stream {
     let agreement = Agreement {
         role: Role::Initiator,
@@ -124,7 +124,7 @@ pub(crate) fn receive(stream: &mut Stream, mode: Mode, bytes: &[u8], memory: &mu
     }
 }
 
-/// Sends `count` messages; each frame is shown to `out` in the stage it was written to.
+/// Sends `count` messages; `out` is called with the stage of each frame.
 #[inline(never)]
 pub(crate) fn transmit(
     stream: &mut Stream,

@@ -1,10 +1,10 @@
-//! Tests of FPDU reception below the headers: what is asked for, and that frames end where they should.
+//! Tests of FPDU reception below the headers: how many bytes are requested, and that frames end where they should.
 
 use verbena_wire::mpa::fpdu::emit_fpdu;
 
 use super::*;
 
-/// Takes one frame out of the stage and returns its ULPDU, asking for bytes only as they are needed.
+/// Takes one frame out of the stage and returns its ULPDU, supplying bytes only as they are requested.
 fn take(deframer: &mut Deframer, bytes: &[u8], head: usize) -> Result<(Vec<u8>, usize), Violation> {
     let mut have = 0;
     let ulpdu_len = loop {

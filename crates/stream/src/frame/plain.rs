@@ -1,6 +1,5 @@
-//! A short FPDU without checksum and markers: one head, then payload that its caller copies, then zeros (RFC 5044 §4).
-//! It promises the bytes that [`Frame`](super::Frame) makes of the same message, at a fraction of the cost.
-//! It refuses to know the payload, and anything that a sum or a marker depends on.
+//! A short FPDU without checksum and markers: header, then payload that the caller appends, then zeros (RFC 5044 §4).
+//! It has the same bytes as the [`Frame`](super::Frame) of the same message, with less work.
 
 use verbena_wire::ddp::{Tagged, Untagged};
 use verbena_wire::mpa::fpdu::{CRC_LEN, LENGTH_LEN, pad_len};
@@ -10,7 +9,7 @@ use super::ZEROS;
 const ROOM: usize = LENGTH_LEN + Untagged::LEN;
 const _: () = assert!(Untagged::LEN >= Tagged::LEN);
 
-/// A plain frame on its way out.
+/// A plain frame to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plain {
     head: [u8; ROOM],
@@ -53,7 +52,7 @@ impl Plain {
     pub fn append(&self, stage: &mut Vec<u8>, append: impl FnOnce(&mut Vec<u8>)) {
         let start = stage.len();
         stage.reserve(self.size() + ROOM);
-        // Of a size that is known when this is compiled, and then cut: that takes no call.
+        // The copy has a constant size and is truncated afterwards: that compiles to no call of memcpy.
         stage.extend_from_slice(&self.head);
         stage.truncate(start + usize::from(self.head_len));
         append(stage);

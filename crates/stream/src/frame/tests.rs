@@ -1,4 +1,4 @@
-//! Tests of outgoing frames: the bytes of three pieces, of a stage, and of the codec are the same.
+//! Tests of outgoing frames: head, payload and trailer, the stage, and the codec yield the same bytes.
 
 use verbena_wire::mpa::fpdu::emit_fpdu;
 

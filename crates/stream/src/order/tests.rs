@@ -1,4 +1,4 @@
-//! Tests of DDP order: numbers that wrap, contexts that stay apart, requests that are dropped.
+//! Tests of DDP order: numbers that wrap, separate contexts, requests that are dropped.
 
 use super::*;
 use crate::testing::{tagged, untagged};
@@ -103,7 +103,7 @@ fn a_strict_peer_that_is_being_discarded_may_abandon_a_message() {
     order.untagged(&send(1, 0, false), 5, true).unwrap();
     let response = tagged(Opcode::ReadResponse, 1, 0);
     assert_eq!(order.tagged(&response, 5, true), position(true, 0));
-    // And what it abandoned, it may not take up again.
+    // A message that was abandoned cannot be continued.
     let again = order.untagged(&send(1, 5, true), 5, true);
     assert!(matches!(again, Err(Violation::Offset { .. })));
 }

@@ -1,4 +1,4 @@
-//! Tests of segmentation: sizes, offsets and headers of the pieces of one message.
+//! Tests of segmentation: sizes, offsets and headers of the segments of one message.
 
 use proptest::prelude::*;
 

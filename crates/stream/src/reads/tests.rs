@@ -87,7 +87,7 @@ fn a_response_that_is_too_long_or_too_short() {
 
 #[test]
 fn a_zero_length_response_is_judged_by_its_length_only() {
-    // RFC 5041 §7.2: addresses of nothing are not checked.
+    // RFC 5041 §7.2: the address of a zero-length access is not checked.
     let junk = tagged(Opcode::ReadResponse, 0xdead, u64::MAX);
     assert_eq!(reading(0).respond(&junk, 0), Ok(0));
 }

@@ -1,4 +1,4 @@
-//! Tests of the requesting role: the table, the arithmetic of acknowledgements, patience.
+//! Tests of the requester: the table, the arithmetic of acknowledgements, waits after RNR.
 
 use core::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Tests of the responding role: the table, what counts as executed, when acknowledgements are due.
+//! Tests of the responder: the table, what counts as executed, when acknowledgements are due.
 
 use super::*;
 use crate::testing::table;

@@ -1,6 +1,6 @@
-//! Header prediction: a frame that is just what had to come next is understood at one glance.
-//! It promises that what it recognises means what the long way ([`Rx::handle`]) would find, and that it changes nothing until it is told to.
-//! It refuses whatever could be a violation, is summed, marked or not all there: the long way judges that.
+//! Header prediction: a fast path for a whole frame that is exactly the expected next one.
+//! A frame that is recognized has the same meaning as in [`Rx::handle`], and nothing changes until [`Rx::came`]. Frames that could be a
+//! violation, that are incomplete, or that have checksums or markers are left to [`Rx::handle`].
 
 use verbena_wire::ddp::{Tagged, Untagged};
 use verbena_wire::ext::Control;
@@ -12,7 +12,7 @@ use super::message::Fate;
 use super::{First, Moment, Rx};
 use crate::ledger::Ledger;
 
-/// A whole frame that had to come next.
+/// A whole frame that is the expected next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Foreseen<'a> {
     /// What it is.
@@ -23,7 +23,7 @@ pub struct Foreseen<'a> {
     pub size: usize,
 }
 
-/// What can be foreseen.
+/// Kinds of frames that are predicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// A whole Send.
@@ -42,12 +42,12 @@ pub enum What {
         /// It is the last segment.
         last: bool,
     },
-    /// All our requests before this one are executed, it says.
+    /// An acknowledgement: all requests of this side before this one are executed.
     Ack(Rsn),
 }
 
 impl Rx {
-    /// What stands at the front of the stage, if that had to come next and is all there. Nothing has changed.
+    /// The frame at the front of the stage, if it is complete and the expected next one. Nothing is changed.
     #[inline]
     pub(crate) fn foresee<'a>(&self, stage: &'a [u8], ledger: &Ledger) -> Option<Foreseen<'a>> {
         let (length, rest) = stage.split_first_chunk::<LENGTH_LEN>()?;
@@ -76,7 +76,7 @@ impl Rx {
     fn tagged<'a>(&self, ulpdu: &'a [u8]) -> Option<(What, &'a [u8])> {
         let (header, payload) = ulpdu.split_first_chunk::<{ Tagged::LEN }>()?;
         let header = Tagged::parse(header).ok()?;
-        // An empty Write names no memory; the long way knows what it is for.
+        // A zero-length Write accesses no memory; it is left to `handle`.
         if header.opcode != Opcode::Write || payload.is_empty() {
             return None;
         }
@@ -85,7 +85,7 @@ impl Rx {
         if before > 0 && self.messages.write != Fate::Live {
             return None;
         }
-        // Neither the address nor the length may come round (RFC 5041 §7.1).
+        // Neither the address nor the length may wrap (RFC 5041 §7.1).
         to.checked_add(payload.len() as u64)?;
         let what = What::Write {
             stag,
@@ -98,7 +98,7 @@ impl Rx {
 
     fn untagged<'a>(&self, ulpdu: &'a [u8], ledger: &Ledger) -> Option<(What, &'a [u8])> {
         let (header, payload) = ulpdu.split_first_chunk::<{ Untagged::LEN }>()?;
-        // Compared with the one header that can come, which is cheaper than to take it apart.
+        // Compared with the one header that is expected, which is cheaper than parsing.
         let (front, ulp, place) = split(header);
         let in_turn = |qn: Qn| place == expected_place(qn, self.order.expected(qn));
         let what = match front[1] {
@@ -115,7 +115,7 @@ impl Rx {
         Some((what, payload))
     }
 
-    /// It came: what the long way would note of it is noted. Its payload is where it belongs.
+    /// Records a predicted frame as [`handle`](Rx::handle) would; its payload has been placed.
     #[inline]
     pub(crate) fn came(&mut self, foreseen: &Foreseen<'_>, ledger: &mut Ledger) {
         self.segment.offender = None;
@@ -141,7 +141,7 @@ impl Rx {
             }
             What::Ack(n) => {
                 self.order.pass(Qn::CONTROL);
-                // Believed a moment ago.
+                // `foresee` checked it with `believes`.
                 let taken = ledger.requester.handle_ack(n);
                 debug_assert!(taken.is_ok(), "an acknowledgement that was believed");
             }
@@ -149,7 +149,7 @@ impl Rx {
     }
 }
 
-/// DDP control bytes (RFC 5041 §4.1), reserved bits as we send them.
+/// DDP control bytes (RFC 5041 §4.1), reserved bits zero.
 const TAGGED: u8 = 0x81;
 const TAGGED_LAST: u8 = 0xc1;
 const UNTAGGED_LAST: u8 = 0x41;
@@ -158,13 +158,13 @@ const SEND: u8 = Opcode::Send.emit();
 const SEND_SE: u8 = Opcode::SendSe.emit();
 const CONTROL: u8 = Opcode::Control.emit();
 
-/// An untagged header's two control bytes, its word for RDMAP, and its place: queue, number and offset.
+/// An untagged header's two control bytes, its RDMAP word, and its position: queue, number and offset.
 fn split(header: &[u8; Untagged::LEN]) -> ([u8; 2], [u8; 4], [u8; 12]) {
     let [a, b, c, d, e, f, place @ ..] = *header;
     ([a, b], [c, d, e, f], place)
 }
 
-/// The place of a message's only segment (RFC 5041 §4.3).
+/// The position of a message's only segment (RFC 5041 §4.3).
 fn expected_place(qn: Qn, msn: Msn) -> [u8; 12] {
     let mut place = [0; 12];
     place[..4].copy_from_slice(&qn.get().to_be_bytes());

@@ -1,6 +1,6 @@
-//! The head of a segment: is it whole, is it lawful here, and where does its payload go?
-//! It promises that a segment which breaks a rule of DDP or RDMAP is refused before any of its payload is placed.
-//! It refuses to deliver anything: a message counts only when its last frame is complete.
+//! The head of a segment: whether it is complete and allowed, and where its payload goes.
+//! A segment that breaks a rule of DDP or RDMAP is refused before any of its payload is placed. Nothing is delivered here: a message
+//! counts when its last frame is complete.
 
 use verbena_wire::ddp::{Header, MAX_LEN, MIN_LEN, Tagged, Untagged, peek_len};
 use verbena_wire::ext::{Control, MAX_CONTROL_PAYLOAD, ReadV2Request};
@@ -17,7 +17,7 @@ use crate::ledger::Ledger;
 use crate::terminate::Offender;
 use crate::violation::{AccessFault, Violation};
 
-/// The longest body that is taken with the head.
+/// The longest body that is parsed with the head.
 const MAX_BODY: usize = MAX_CONTROL_PAYLOAD;
 const _: () = assert!(MAX_BODY >= Terminate::MAX_LEN && MAX_BODY >= AtomicRequest::LEN);
 const _: () = assert!(
@@ -25,7 +25,7 @@ const _: () = assert!(
     "a head with its body and markers fits the stage"
 );
 
-/// The segment before the first one.
+/// The value before the first segment.
 pub(super) const NOTHING: Header = Header::Untagged(Untagged {
     last: true,
     opcode: Opcode::Control,
@@ -36,7 +36,7 @@ pub(super) const NOTHING: Header = Header::Untagged(Untagged {
 });
 
 impl Rx {
-    /// Reads and judges the head at the front of the stage: bytes used, or bytes needed.
+    /// Parses and checks the head at the front of the stage: bytes used, or bytes needed.
     ///
     /// Kept out of line, like [`deliver`](Rx::deliver): inlined into one loop, the compiler carries every field of both
     /// through it (docs/performance.md).
@@ -102,7 +102,7 @@ impl Rx {
         Ok(Ok(used))
     }
 
-    /// May this opcode come at all, tagged or not, on this queue, now?
+    /// Whether this opcode is allowed on this stream, with this tagged bit and queue.
     fn lawful(&self, header: &Header) -> Result<(), Violation> {
         let opcode = header.opcode();
         let agreed = match opcode {
@@ -262,14 +262,14 @@ impl Rx {
         Ok(MomentEvent::HeadDone)
     }
 
-    /// A Send's or immediate's fate is known: does this segment fit?
+    /// Sets what becomes of a Send or immediate, and checks that this segment fits its receive.
     pub(super) fn settle(&mut self, fate: Fate) -> Result<(), Violation> {
         self.messages.send = fate;
         if let Fate::Receive { capacity } = fate {
             let end = u64::from(self.segment.offset) + u64::from(self.segment.len);
             if end > u64::from(capacity) {
                 if self.accepts.drops {
-                    // docs/connections.md: an unreliable connection drops it; its receive serves another message.
+                    // docs/connections.md: an unreliable connection drops it; its receive is used for another message.
                     return self.settle(Fate::Drop);
                 }
                 return Err(Violation::TooLong { capacity, end });
@@ -318,7 +318,7 @@ impl Rx {
         }
     }
 
-    /// Startup errors can come only before anything else has.
+    /// Codes of startup errors are possible only before the first FPDU.
     fn terminate_phase(&self) -> Phase {
         if self.first == First::Past {
             Phase::Running
@@ -328,7 +328,7 @@ impl Rx {
     }
 }
 
-/// How much of the ULPDU is taken with the head: all of a fixed-size message, the immediate of a Send, nothing else.
+/// How much of the ULPDU is parsed with the head: all of a fixed-size message, the immediate of a Send, nothing else.
 fn body_len(header: &Header, len: u32) -> Result<usize, Violation> {
     let opcode = header.opcode();
     let fixed = match opcode {
@@ -363,7 +363,7 @@ fn at_most(opcode: Opcode, len: u32, limit: usize) -> Result<usize, Violation> {
     Ok(len as usize)
 }
 
-/// Only the first segment of a Send with immediate carries it, whole.
+/// Only the first segment of a Send with immediate has the immediate, and all of it.
 fn immediate_len(header: &Header, len: u32) -> Result<usize, Violation> {
     match header {
         Header::Untagged(h) if h.mo == Mo::ZERO => {

@@ -1,6 +1,6 @@
-//! The end of a frame: which message is now complete, and what it means for the book of the stream.
-//! It promises that a message is delivered once, when its last frame is good, and never while requests are discarded.
-//! It refuses to answer: acknowledgements and responses are the transmit side's business.
+//! The end of a frame: which message is complete, and the resulting change of the ledger.
+//! A message is delivered once, when its last frame is complete, and not while requests are discarded. Acknowledgements and
+//! responses are sent by the transmit side.
 
 use serde::{Deserialize, Serialize};
 use verbena_wire::Stag;
@@ -18,7 +18,7 @@ use crate::requester;
 use crate::time::Time;
 use crate::violation::Violation;
 
-/// What a segment carries besides, or instead of, payload.
+/// What a segment has besides, or instead of, payload.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Cargo {
     Payload,
@@ -39,19 +39,19 @@ pub(super) enum Fate {
     Live,
     /// Into a receive.
     Receive { capacity: u32 },
-    /// Thrown away, and sent again after RESUME: it does not count.
+    /// Discarded, and sent again after RESUME: it does not count.
     Discard,
-    /// Thrown away for good: it counts.
+    /// Dropped for good: it counts.
     Drop,
 }
 
-/// What is known of the messages under way.
+/// State of the unfinished messages.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Messages {
     pub(super) send: Fate,
     pub(super) write: Fate,
     pub(super) immediate: Option<Immediate>,
-    /// Length of the Write delivered last, if nothing came after it.
+    /// Length of the Write delivered last, if nothing was delivered after it.
     last_write: Option<u32>,
 }
 
@@ -67,7 +67,7 @@ impl Default for Messages {
 }
 
 impl Rx {
-    /// The frame is complete: what has arrived with it?
+    /// The frame is complete: returns what is delivered by it.
     #[inline(never)]
     pub(super) fn deliver(
         &mut self,
@@ -157,7 +157,7 @@ impl Rx {
     }
 
     fn deliver_send(&mut self, h: &Untagged, ledger: &mut Ledger) -> Option<Delivery> {
-        // What is discarded never happened: an Immediate that is sent again still follows its Write.
+        // A discarded message has no effect: an Immediate that is sent again still follows its Write.
         if self.messages.send == Fate::Discard {
             return Some(Delivery::Discarded(h.opcode));
         }
@@ -214,7 +214,7 @@ impl Rx {
             }
             Control::Ready(n) => {
                 ledger.requester.handle_ready(n)?;
-                // Ready too late: the wait was already given up, and nothing will be sent again.
+                // The wait was already given up, and nothing will be sent again.
                 if ledger.requester.state() != requester::State::Flowing {
                     return Ok(None);
                 }
@@ -243,12 +243,12 @@ impl Rx {
 }
 
 impl Messages {
-    /// A whole Send came.
+    /// A whole Send arrived.
     pub(super) fn sent(&mut self) {
         self.last_write = None;
     }
 
-    /// A segment of a Write came, with so many bytes of it by now.
+    /// A segment of a Write arrived, up to `len` bytes of the message.
     pub(super) fn written(&mut self, len: u32, last: bool) {
         self.write = Fate::Live;
         if last {
@@ -256,7 +256,7 @@ impl Messages {
         }
     }
 
-    /// The message under way will be thrown away, and count.
+    /// Drops the unfinished message, which counts.
     pub(super) fn drop_current(&mut self, opcode: Opcode) {
         if opcode == Opcode::Write {
             self.write = Fate::Drop;

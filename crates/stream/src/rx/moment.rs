@@ -1,6 +1,5 @@
-//! The four moments of receiving a segment: its head, a claim on a receive, its payload, its trailer.
-//! All transitions are in one function, so that the table can be read and kept as a snapshot.
-//! It refuses to know bytes.
+//! The four phases of receiving a segment: head, claim of a receive, payload, trailer.
+//! All transitions are in [`Moment::next`], whose table is kept as a snapshot.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,31 +8,31 @@ use serde::{Deserialize, Serialize};
 pub enum Moment {
     /// Length field, DDP header and fixed-size bodies.
     Head,
-    /// The head is judged; the message waits for a receive.
+    /// The head is valid; the message needs a receive.
     Claim,
-    /// Payload on its way to its place.
+    /// Payload.
     Payload,
     /// Pad and checksum.
     Trailer,
 }
 
-/// What moves a segment on.
+/// Events of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// The head is good and payload, if any, has a place.
+    /// The head is valid and payload, if any, has a place.
     HeadDone,
-    /// The head is good and its message wants a receive.
+    /// The head is valid and its message needs a receive.
     WantsReceive,
     /// The claim was answered.
     Claimed,
-    /// The last payload byte was moved.
+    /// The last payload byte was placed.
     PayloadDone,
     /// The frame is complete.
     FrameDone,
 }
 
 impl Moment {
-    /// Every moment, for tables.
+    /// Every phase, for tables.
     pub const ALL: [Moment; 4] = [
         Moment::Head,
         Moment::Claim,
@@ -41,7 +40,7 @@ impl Moment {
         Moment::Trailer,
     ];
 
-    /// The next moment; `None` when the event cannot happen now.
+    /// The next phase; `None` when the event cannot happen now.
     pub fn next(self, event: Event) -> Option<Moment> {
         match (self, event) {
             (Moment::Head, Event::HeadDone) => Some(Moment::Payload),

@@ -1,4 +1,4 @@
-//! Tests of the receive side's own shape: its table of moments and the promises about the stage.
+//! Tests of the receive side: its table of phases and the size of the stage.
 
 use super::*;
 use crate::testing::table;

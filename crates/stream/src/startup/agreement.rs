@@ -1,6 +1,5 @@
-//! What both sides agreed on in their startup frames: everything a stream must know to begin.
-//! It promises that the two ends of one exchange compute matching agreements.
-//! It refuses to know how the bytes travelled.
+//! The terms that both sides agreed on in their startup frames: all that a stream needs to begin.
+//! Revision, CRC, markers and extensions match on both ends; an `ord` that was negotiated is at most the other side's `ird`.
 
 use serde::{Deserialize, Serialize};
 use verbena_wire::ddp::{Header, Untagged};
@@ -10,7 +9,7 @@ use verbena_wire::mpa::startup::Revision;
 use verbena_wire::rdmap::{Cause, Dialect, LlpError, Opcode, Terminate};
 use verbena_wire::{Mo, Msn, Qn};
 
-/// Which side of the startup we are.
+/// The side of the startup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Opened the connection and sent the Request.
@@ -22,47 +21,47 @@ pub enum Role {
 /// The ready-to-receive message of the peer-to-peer model (RFC 6581 §9.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rtr {
-    /// Client/server model: the initiator's first message opens the responder's gate.
+    /// Client/server model: the responder may send after the initiator's first message.
     None,
-    /// Verbena's CAPS control message takes its place, in both directions.
+    /// Verbena's CAPS control message is sent instead, in both directions.
     Caps,
-    /// The initiator sends this one first.
+    /// The initiator first sends a zero-length Send.
     Send,
-    /// As above, by a zero-length RDMA Write.
+    /// The same with a zero-length RDMA Write.
     Write,
-    /// As above, by a zero-length RDMA Read.
+    /// The same with a zero-length RDMA Read.
     Read,
-    /// Responder: any of these may come first.
+    /// Responder: any of these may be the first message.
     AnyOf(RtrKinds),
 }
 
-/// The result of a good startup.
+/// The result of a successful startup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agreement {
-    /// Our side.
+    /// This side's role.
     pub role: Role,
-    /// The revision both frames carried.
+    /// The revision of both frames.
     pub revision: Revision,
     /// Checksums in both directions.
     pub crc: bool,
-    /// We must put markers into what we send.
+    /// Frames that are sent must have markers.
     pub markers_tx: bool,
-    /// The peer puts markers into what it sends.
+    /// Frames that are received have markers.
     pub markers_rx: bool,
-    /// Inbound reads and atomics we serve at once.
+    /// Inbound reads and atomics that are served at once.
     pub ird: u16,
-    /// Outbound reads and atomics we may have at once.
+    /// Outbound reads and atomics that may be outstanding at once.
     pub ord: u16,
-    /// What opens the stream.
+    /// The first message of the stream.
     pub rtr: Rtr,
-    /// Verbena's extensions are in force.
+    /// Verbena's extensions are enabled.
     pub extensions: bool,
     /// The peer's private data.
     pub private_data: Vec<u8>,
 }
 
 impl Agreement {
-    /// The Terminate FPDU with which an initiator leaves a startup it cannot agree with (RFC 6581 §8).
+    /// The Terminate FPDU with which an initiator ends a startup whose terms it cannot accept (RFC 6581 §8).
     pub(super) fn startup_terminate(&self, error: LlpError) -> Vec<u8> {
         let header = Header::Untagged(Untagged {
             last: true,

@@ -1,6 +1,6 @@
-//! The initiator's half of a startup: it sends the Request and judges the Reply.
-//! It promises RFC 6581's arithmetic of read depths and its choice of ready-to-receive message.
-//! It refuses to be confused by a peer that echoes our flags: an extension is agreed only by the one right answer.
+//! The initiator's half of a startup: it sends the Request and validates the Reply.
+//! Read depths and the ready-to-receive message are computed as RFC 6581 §9 says. A peer that only echoes the Request's reserved
+//! bits does not agree to the extensions: the Reply must have `EXT_AGREE` and not `EXT_OFFER`.
 
 use verbena_wire::mpa::enhanced::{Enhanced, RtrKinds};
 use verbena_wire::mpa::startup::{EXT_AGREE, EXT_OFFER, Frame, Kind};
@@ -10,7 +10,7 @@ use super::{Agreement, Endpoint, Event, Failure, Misuse, Outcome, Role, Rtr, Sta
 use crate::time::Time;
 
 impl Endpoint {
-    /// Begins a startup on a fresh connection: the Request is ready to be sent.
+    /// Begins a startup on a new connection: the Request is ready to be sent.
     pub fn initiator(terms: Terms, private_data: &[u8], now: Time) -> Result<Endpoint, Misuse> {
         let frame = Frame::new(
             Kind::Request,
@@ -40,7 +40,7 @@ impl Endpoint {
                 Some(Outcome::Rejected { private_data }),
             );
         }
-        // A peer that answers in another revision did not read our Request as we meant it.
+        // A peer that replies in another revision did not understand the Request.
         if reply.revision() != self.terms.revision {
             return self.fail(Event::FrameBad, Failure::RevisionChanged);
         }
@@ -71,14 +71,14 @@ impl Endpoint {
         Agreement {
             role: self.role,
             revision: reply.revision(),
-            // RFC 5044 §7.1.1: either C bit turns checksums on; M speaks for the direction towards its sender.
+            // RFC 5044 §7.1.1: either C bit enables checksums; M is for the direction towards its sender.
             crc: self.terms.crc || flags.crc,
             markers_tx: flags.markers,
             markers_rx: self.terms.markers,
             ird: self.terms.ird,
             ord: self.terms.ord,
             rtr: Rtr::None,
-            // A peer that echoes reserved bits returns the offer itself; ours answers with the other bit alone.
+            // A peer that echoes reserved bits returns EXT_OFFER; Verbena answers with EXT_AGREE alone.
             extensions: self.terms.extensions
                 && flags.reserved & EXT_AGREE != 0
                 && flags.reserved & EXT_OFFER == 0,
@@ -86,7 +86,7 @@ impl Endpoint {
         }
     }
 
-    /// RFC 6581 §9.1: raise our IRD to the responder's ORD, lower our ORD to its IRD.
+    /// RFC 6581 §9.1: fails if this side's IRD is below the responder's ORD; lowers the ORD to the responder's IRD.
     fn read_depths(&self, block: &Enhanced) -> Result<(u16, u16), Failure> {
         let (limit, wanted) = (self.terms.ird, block.ord.get());
         if block.ord.is_negotiated() && wanted > limit {
@@ -100,7 +100,7 @@ impl Endpoint {
         Ok((limit, ord))
     }
 
-    /// RFC 6581 §9.2: in the peer-to-peer model exactly one message that both support comes first.
+    /// RFC 6581 §9.2: in the peer-to-peer model the first message is one that both sides support.
     fn choose_rtr(&self, block: Option<Enhanced>, extensions: bool) -> Option<Rtr> {
         if extensions {
             return Some(Rtr::Caps);

@@ -1,6 +1,6 @@
-//! The responder's half of a startup: it judges the Request, asks the upper layer, and sends the Reply.
-//! It promises never to send anything before a Request was validated, and to answer in the Request's revision.
-//! It refuses to agree to what the Request did not offer.
+//! The responder's half of a startup: it validates the Request, waits for the upper layer's decision, and sends the Reply.
+//! Nothing is sent before a Request was validated; the Reply has the Request's revision and agrees to nothing that the Request
+//! did not offer.
 
 use verbena_wire::mpa::enhanced::{Depth, Enhanced, RtrKinds};
 use verbena_wire::mpa::startup::{EXT_AGREE, EXT_OFFER, Flags, Frame, Kind};
@@ -10,7 +10,7 @@ use super::{Agreement, Endpoint, Event, Misuse, Outcome, Role, Rtr, State, Terms
 use crate::time::Time;
 
 impl Endpoint {
-    /// Waits for a Request on a fresh connection.
+    /// Waits for a Request on a new connection.
     pub fn responder(terms: Terms, now: Time) -> Endpoint {
         Endpoint {
             role: Role::Responder,
@@ -23,11 +23,11 @@ impl Endpoint {
         }
     }
 
-    /// What the Request offers, while it waits for a decision: the agreement as it would be if accepted as it is.
+    /// What the Request offers, while it waits for a decision: the agreement if it were accepted with the current terms.
     pub fn proposal(&self) -> Option<Agreement> {
         let request = self.request()?;
         let mut agreement = self.agree(&request, self.reply_block(&request));
-        // What it will not ask for at once need not be served at once.
+        // The initiator will not use more inbound reads than its own ORD.
         let asked = request.enhanced().map(|block| block.ord);
         if let Some(asked) = asked.filter(|depth| depth.is_negotiated()) {
             agreement.ird = agreement.ird.min(asked.get());
@@ -35,7 +35,7 @@ impl Endpoint {
         Some(agreement)
     }
 
-    /// The upper layer accepts, with private data and the read depths it wants to live with.
+    /// The upper layer accepts, with private data and read depths.
     pub fn accept(&mut self, ird: u16, ord: u16, private_data: &[u8]) -> Result<(), Misuse> {
         if self.state != State::Deciding {
             return Err(Misuse::NotDeciding(self.state));
@@ -50,7 +50,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The upper layer refuses, with private data that says why.
+    /// The upper layer rejects, with private data.
     pub fn reject(&mut self, private_data: &[u8]) -> Result<(), Misuse> {
         let request = self.request().ok_or(Misuse::NotDeciding(self.state))?;
         let block = self.reply_block(&request);
@@ -60,7 +60,7 @@ impl Endpoint {
     }
 
     pub(super) fn handle_request(&mut self, request: &Frame<'_>) {
-        // Kept as bytes: the decision may take a while, and the frame borrows.
+        // Kept as bytes until the decision: the parsed frame borrows the input.
         self.inbox.clear();
         request.emit(&mut self.inbox);
         self.enter(Event::FrameGood, None);
@@ -131,7 +131,7 @@ impl Endpoint {
         }
     }
 
-    /// RFC 6581 §9.1: our ORD fits the initiator's IRD; "not negotiated" is answered in kind.
+    /// RFC 6581 §9.1: the ORD of the Reply fits the initiator's IRD; "not negotiated" is answered by "not negotiated".
     fn reply_block(&self, request: &Frame<'_>) -> Option<Enhanced> {
         let asked = request.enhanced()?;
         let rtr = self.reply_rtr(&asked);
@@ -160,7 +160,7 @@ impl Endpoint {
         self.terms.ird.max(least)
     }
 
-    /// What we take of what was offered; if nothing matches, all we take, so that the initiator can say why it leaves.
+    /// The kinds that both sides support; if there are none, all that this side supports, so that the initiator can report the mismatch.
     fn reply_rtr(&self, asked: &Enhanced) -> RtrKinds {
         let ours = self.terms.rtr;
         let none = RtrKinds {

@@ -1,38 +1,37 @@
-//! The states of a startup and the one function that moves between them.
-//! It promises that every pair of state and event has an answer: a next state, or none because it cannot happen.
-//! It refuses to know frames: callers judge what came and name it as an [`Event`].
+//! The states of a startup, with all transitions in [`State::next`].
+//! Every pair of state and event yields a next state, or `None` if the event has no effect.
 
-/// Where a startup stands.
+/// The state of a startup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Initiator: the Request is out, the Reply has not come.
+    /// Initiator: the Request is queued, the Reply has not arrived.
     AwaitReply,
-    /// Responder: the Request has not come.
+    /// Responder: the Request has not arrived.
     AwaitRequest,
-    /// Responder: a good Request waits for the upper layer's decision.
+    /// Responder: a valid Request waits for the upper layer's decision.
     Deciding,
     /// Agreed; the stream begins.
     Established,
-    /// The peer said no.
+    /// The peer rejected.
     Rejected,
-    /// We said no.
+    /// The local upper layer rejected.
     Refused,
-    /// Broken; close the connection.
+    /// The startup failed; close the connection.
     Failed,
 }
 
-/// What can happen to a startup.
+/// Events of a startup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// The peer's frame is good.
+    /// The peer's frame is valid and its terms are acceptable.
     FrameGood,
-    /// The peer's Reply says no.
+    /// The peer's Reply rejects.
     FrameRejects,
-    /// The peer's frame is bad, or cannot be agreed with.
+    /// The peer's frame is invalid, or its terms are not acceptable.
     FrameBad,
     /// The upper layer accepts.
     Accept,
-    /// The upper layer refuses.
+    /// The upper layer rejects.
     Reject,
     /// The deadline passed.
     Deadline,
@@ -52,7 +51,7 @@ impl State {
         State::Failed,
     ];
 
-    /// No event moves a final state.
+    /// No event changes a final state.
     pub fn is_final(self) -> bool {
         !matches!(
             self,
@@ -60,7 +59,7 @@ impl State {
         )
     }
 
-    /// The state after `event`; `None` when the event has no meaning here and changes nothing.
+    /// The state after `event`; `None` when the event has no effect here.
     pub fn next(self, event: Event) -> Option<State> {
         use State as S;
         match (self, event) {

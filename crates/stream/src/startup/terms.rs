@@ -1,28 +1,28 @@
-//! What one side brings to a startup: its wishes and its limits.
-//! It promises sane defaults: the Request that every known peer accepts (revision 2, CRC, peer-to-peer, write and read RTR).
-//! It refuses to know what the other side brings; [`super::Agreement`] is the meeting of both.
+//! One side's preferences and limits for a startup.
+//! The defaults make a Request that every known peer accepts: revision 2, CRC, peer-to-peer, ready-to-receive by Write or Read.
+//! [`super::Agreement`] is what both sides' terms come to.
 
 use core::time::Duration;
 
 use verbena_wire::mpa::enhanced::{Depth, Enhanced, RtrKinds};
 use verbena_wire::mpa::startup::{EXT_OFFER, Flags, Revision};
 
-/// One side's wishes and limits.
+/// One side's preferences and limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Terms {
     /// Initiator: the revision of the Request. A responder answers in the Request's revision.
     pub revision: Revision,
-    /// We want checksums; if either side does, both directions carry them.
+    /// Ask for checksums; if either side does, both directions have them.
     pub crc: bool,
-    /// We need markers in what the peer sends.
+    /// Ask the peer to send markers.
     pub markers: bool,
-    /// Inbound reads and atomics we can serve at once.
+    /// Inbound reads and atomics that can be served at once.
     pub ird: u16,
-    /// Outbound reads and atomics we would like to have at once; [`Terms::NOT_NEGOTIATED`] leaves it open.
+    /// Outbound reads and atomics to ask for; [`Terms::NOT_NEGOTIATED`] leaves it open.
     pub ord: u16,
     /// Initiator: ask for the peer-to-peer model, in which a ready-to-receive message comes first (RFC 6581 §9.2).
     pub peer_to_peer: bool,
-    /// Ready-to-receive messages we can send (initiator) or take (responder).
+    /// Ready-to-receive messages that this side can send (initiator) or accept (responder).
     pub rtr: RtrKinds,
     /// Offer, or agree to, Verbena's extensions (docs/extensions.md).
     pub extensions: bool,
@@ -39,7 +39,7 @@ impl Default for Terms {
             ird: 128,
             ord: 128,
             peer_to_peer: true,
-            // A zero-length Send would consume a receive at most peers, so it is offered only on request.
+            // A zero-length Send would consume a receive at most peers, so it is offered only if the caller asks for it.
             rtr: RtrKinds {
                 send: false,
                 write: true,
@@ -52,10 +52,10 @@ impl Default for Terms {
 }
 
 impl Terms {
-    /// A depth that the startup does not settle (RFC 6581 §9.1): the other side answers in kind.
+    /// A depth that the startup leaves open (RFC 6581 §9.1): the other side answers with the same value.
     pub const NOT_NEGOTIATED: u16 = Depth::NOT_NEGOTIATED.get();
 
-    /// The same wishes at revision 1, for a peer that dropped a revision-2 Request.
+    /// The same terms at revision 1, for a peer that dropped a revision-2 Request.
     pub fn fallback(&self) -> Terms {
         Terms {
             revision: Revision::One,
@@ -63,7 +63,7 @@ impl Terms {
         }
     }
 
-    /// The flags of our Request.
+    /// The flags of the Request.
     pub(super) fn request_flags(&self) -> Flags {
         Flags {
             markers: self.markers,
@@ -73,7 +73,7 @@ impl Terms {
         }
     }
 
-    /// The enhanced block of our Request; none at revision 1.
+    /// The enhanced block of the Request; none at revision 1.
     pub(super) fn request_block(&self) -> Option<Enhanced> {
         let none = RtrKinds {
             send: false,
@@ -89,13 +89,13 @@ impl Terms {
     }
 }
 
-/// The depth we serve, as it fits the 14-bit field: always a promise, never left open.
+/// The number of reads that are served, limited to the 14-bit field; never "not negotiated".
 pub(super) fn promise(n: u16) -> Depth {
     depth(n.min(Terms::NOT_NEGOTIATED - 1))
 }
 
-/// A depth we ask for, as it fits the 14-bit field. Its largest value means "not negotiated": asked for by that very number, it is
-/// sent; a larger wish becomes the largest depth there is.
+/// A depth to ask for, limited to the 14-bit field. The field's largest value means "not negotiated": it is sent for exactly that
+/// number, and a larger number becomes the largest depth.
 pub(super) fn depth(n: u16) -> Depth {
     let none = Depth::NOT_NEGOTIATED;
     if n == none.get() {

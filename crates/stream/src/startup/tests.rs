@@ -1,4 +1,4 @@
-//! Tests of MPA startup: the table, both roles, fallbacks, and everything a peer can send instead of a frame.
+//! Tests of MPA startup: the table, both roles, fallbacks, and invalid input of a peer.
 
 mod hostile;
 
@@ -171,7 +171,7 @@ fn an_outbound_depth_may_be_left_open() {
         panic!("agrees");
     };
     assert_eq!(agreement.ord, Terms::NOT_NEGOTIATED, "for others to settle");
-    // Neither a larger wish nor what we serve is ever left open by accident.
+    // Neither a larger number nor the number of served reads is ever sent as "not negotiated".
     let wish = Terms {
         ird: Terms::NOT_NEGOTIATED,
         ord: u16::MAX,
@@ -250,7 +250,7 @@ fn a_read_as_first_message_always_has_a_slot() {
     };
     let (_, b) = agreed(ours, theirs.clone());
     assert_eq!(b.ird, 1);
-    // Where depths are not negotiated, too: we listed the Read, so we take it.
+    // Also where depths are not negotiated: the Read was offered, so it must be accepted.
     let mut b = Endpoint::responder(theirs, NOW);
     let mut request = b"MPA ID Req Frame".to_vec();
     request.extend([0x50, 2, 0, 4, 0xbf, 0xff, 0x7f, 0xff]);

@@ -1,7 +1,7 @@
-//! How a stream is ended from our side: which answers still leave, and the Terminate behind them.
-//! It promises that the peer can tell which of its requests was struck: whatever came before that request is answered
-//! and acknowledged first (docs/connections.md), unless the bytes on the wire or our caller forbid it.
-//! It refuses to fetch answers: the caller who holds them is told that they are wanted.
+//! How this side ends a stream: which responses are still sent, and the Terminate behind them.
+//! The peer can tell which of its requests failed: all before that request are answered and acknowledged first
+//! (docs/connections.md), unless an unfinished request of this side or the caller prevents it. The responses come from the caller, which
+//! sees by [`Stream::owes_answers`] that they are due.
 
 use verbena_wire::Rsn;
 use verbena_wire::rdmap::{Cause, Terminate};
@@ -13,7 +13,7 @@ use crate::violation::Violation;
 impl Stream {
     /// Ends the stream because of the segment being received, or of no segment at all.
     ///
-    /// Reads and atomics that came before it are still owed: see [`owes_answers`](Stream::owes_answers).
+    /// Reads and atomics that arrived before it are still to be answered: see [`owes_answers`](Stream::owes_answers).
     pub fn fail(&mut self, violation: Violation) {
         let offender = self.rx.offender();
         let terminate = terminate_for(&violation, offender.as_ref());
@@ -21,10 +21,10 @@ impl Stream {
         self.end_with(violation, terminate, struck);
     }
 
-    /// Ends the stream because of a segment received earlier: the oldest read not yet answered failed while it was.
+    /// Ends the stream because of a segment received earlier: answering the oldest unanswered read failed.
     ///
-    /// Answers go in order, so none is owed any more. On a stream that is failing already, the Terminate now speaks of
-    /// this read: the peer blames the first request that it sees neither answered nor acknowledged.
+    /// Responses are sent in order, so none is due any more. On a stream that is failing already, the Terminate now reports
+    /// this read: the peer attributes it to the first request that it sees neither answered nor acknowledged.
     pub fn fail_for(&mut self, violation: Violation, offender: Option<Offender>) {
         let terminate = terminate_for(&violation, offender.as_ref());
         if self.state == State::Failing {
@@ -35,7 +35,7 @@ impl Stream {
         }
     }
 
-    /// Ends the stream for a reason of our own that no violation describes; answers that are owed are dropped.
+    /// Ends the stream for a local reason that is not a violation; responses that are due are dropped.
     pub fn abort(&mut self, cause: Cause) {
         if self.state.is_open() {
             self.enter(Event::Violation);
@@ -47,17 +47,17 @@ impl Stream {
         self.drop_answers();
     }
 
-    /// The stream is failing, and the peer's reads and atomics before the struck request are not all answered.
+    /// The stream is failing, and the peer's reads and atomics before the failed request are not all answered.
     ///
-    /// While this is true the Terminate waits and [`poll_control`](Stream::poll_control) can be empty without being
-    /// done. The caller owes one of two things: to [`begin`](Stream::begin) the answers in order and send their
-    /// [`next_frame`](Stream::next_frame)s as ever, or to [`drop_answers`](Stream::drop_answers). A caller that does
-    /// neither never sees [`State::Terminated`], and its peer never learns why.
+    /// While this is true the Terminate waits, and [`poll_control`](Stream::poll_control) may return nothing although it is not
+    /// done. The caller must either [`begin`](Stream::begin) the responses in order and send their
+    /// [`next_frame`](Stream::next_frame)s as usual, or call [`drop_answers`](Stream::drop_answers). Without either
+    /// the stream never reaches [`State::Terminated`], and no Terminate is sent.
     pub fn owes_answers(&self) -> bool {
         self.state == State::Failing && !self.ledger.reads_in.is_empty()
     }
 
-    /// Gives up the answers that a failing stream owes: the Terminate goes at once, and the peer blames the oldest of them.
+    /// Drops the responses that a failing stream owes: the Terminate is sent next, and the peer attributes it to the oldest of them.
     ///
     /// Without effect on a stream that is not failing.
     pub fn drop_answers(&mut self) {
@@ -84,9 +84,9 @@ impl Stream {
         }
     }
 
-    /// Responses can leave before the Terminate: what opens the stream has left, and no request of ours is cut open.
+    /// Responses can be sent before the Terminate: the first message was sent, and no request of this side has been partly sent.
     ///
-    /// docs/extensions.md: only control messages and a Terminate may stand between the segments of a message.
+    /// docs/extensions.md: only control messages and a Terminate may come between the segments of a message.
     fn may_answer_first(&mut self) -> bool {
         let opened = self.rtr.is_none() && self.control.caps.is_none();
         opened && self.tx.set_request_aside()

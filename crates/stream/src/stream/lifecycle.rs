@@ -1,20 +1,19 @@
-//! The life of a stream, from startup's end to silence.
-//! All transitions are in one function; what they mean for bytes is decided by its neighbours `receive` and `transmit`.
-//! It refuses to know why: the cause is kept by the stream.
+//! The states of a stream after startup, with all transitions in [`State::next`].
+//! What is sent and received in each is decided in `receive` and `transmit`; the stream keeps the violation that ended it.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a stream stands.
+/// The state of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
-    /// Nothing may be sent yet but what opens the stream (RFC 5044 §7.1.2).
+    /// Nothing may be sent yet but the first message (RFC 5044 §7.1.2).
     Opening,
-    /// Messages flow both ways.
+    /// Messages are sent and received.
     Running,
-    /// The peer broke a rule; everything received is dropped. Our Terminate waits to leave, behind the answers that
+    /// The peer broke a rule; everything received is dropped. The Terminate is queued, behind the responses that
     /// [`owes_answers`](crate::Stream::owes_answers) counts.
     Failing,
-    /// Our Terminate has left; nothing else will.
+    /// The Terminate was framed; nothing else is sent.
     Terminated,
     /// The peer sent a Terminate; nothing more is sent or received.
     PeerTerminated,
@@ -22,14 +21,14 @@ pub enum State {
     Ended,
 }
 
-/// What can happen to a stream.
+/// Events of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// The peer's first FPDU is good.
+    /// The peer's first FPDU is valid.
     Opened,
-    /// A rule was broken, by the peer or against it.
+    /// A violation, or an abort by this side.
     Violation,
-    /// Our Terminate has been framed, or none can be sent.
+    /// The Terminate has been framed, or none can be sent.
     TerminateSent,
     /// The peer's Terminate arrived.
     TerminateReceived,
@@ -48,12 +47,12 @@ impl State {
         State::Ended,
     ];
 
-    /// Frames are still judged and messages may still come.
+    /// Frames are processed and messages may be delivered.
     pub fn is_open(self) -> bool {
         matches!(self, State::Opening | State::Running)
     }
 
-    /// The state after `event`; `None` when it has no meaning here.
+    /// The state after `event`; `None` when it has no effect here.
     pub fn next(self, event: Event) -> Option<State> {
         use State as S;
         match (self, event) {

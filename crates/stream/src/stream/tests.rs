@@ -1,4 +1,4 @@
-//! Tests of a whole stream: what flows, what a hostile peer tries, how control messages act, how it ends.
+//! Tests of a whole stream: valid messages, hostile input, control messages, and how it ends.
 
 mod control;
 mod ending;

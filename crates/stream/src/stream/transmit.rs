@@ -1,6 +1,6 @@
-//! The transmit half of a stream: what may be sent now, and the frames it takes.
-//! It promises that the peer's patience, the read depth and the opening rules hold, whoever calls in whatever order.
-//! It refuses to retain messages: after READY the caller begins them again.
+//! The transmit half of a stream: whether a message may be sent now, and its frames.
+//! RNR, the limit of unacknowledged requests, the read depth and the opening rules are checked in any order of calls. Messages are
+//! not kept: after READY the caller begins them again.
 
 use verbena_wire::ext::{Control, Features};
 use verbena_wire::rdmap::{Opcode, ReadRequest};
@@ -17,7 +17,7 @@ use crate::startup::Rtr;
 /// Why a message cannot begin now. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Held {
-    /// The stream is not open yet, or what opens it has not left.
+    /// The stream is not open yet, or its first message was not sent.
     #[error("the stream is not open yet")]
     Opening,
     /// The stream is over.
@@ -32,26 +32,26 @@ pub enum Held {
     /// Too many requests are unacknowledged.
     #[error("too many requests are unacknowledged")]
     Window,
-    /// As many reads and atomics are outstanding as the peer takes.
+    /// As many reads and atomics are outstanding as the peer serves.
     #[error("all {0} outstanding reads are in use")]
     Depth(usize),
-    /// The peer does not take this message.
+    /// The peer does not accept this message.
     #[error("the peer does not take {}", .0.name())]
     Unsupported(Opcode),
-    /// The message cannot be numbered: its end passes the last offset.
+    /// The end of the message exceeds the largest offset.
     #[error("the message ends beyond the last offset")]
     TooLong,
 }
 
-/// There may be more to say than an acknowledgement.
+/// More than an acknowledgement may be due: call [`poll_control`](Stream::poll_control).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rare;
 
 impl Stream {
     /// The next control frame to send, if any; `flush` also sends an acknowledgement that could wait.
     ///
-    /// Call it before every frame of a message, and until it is empty before sleeping. On a failing stream that is
-    /// empty it may wait for answers: see [`owes_answers`](Stream::owes_answers).
+    /// To be called before every frame of a message, and until it returns `None` before sleeping. A failing stream for which it
+    /// returns `None` may wait for responses: see [`owes_answers`](Stream::owes_answers).
     pub fn poll_control(&mut self, flush: bool) -> Option<Frame> {
         match self.state {
             State::Opening | State::Running => {}
@@ -65,7 +65,7 @@ impl Stream {
         self.ack_frame(flush)
     }
 
-    /// What is said at the beginning, or about a missing receive.
+    /// Frames of the opening, and control messages other than acknowledgements.
     #[cold]
     fn rare_control(&mut self, flush: bool) -> Option<Frame> {
         if self.opening_held() {
@@ -83,7 +83,7 @@ impl Stream {
         self.ack_frame(flush)
     }
 
-    /// Whether [`poll_control`](Stream::poll_control) has something to say: at once, when it is asked to, or nothing.
+    /// Whether [`poll_control`](Stream::poll_control) would return a frame: without `flush`, with it, or not at all.
     pub fn control_due(&self) -> Due {
         let quiet = self.state == State::Running && self.rtr.is_none() && self.control.is_empty();
         if !quiet {
@@ -96,17 +96,17 @@ impl Stream {
         self.ledger.responder.will_be_due(oldest)
     }
 
-    /// A peer without the extensions has said nothing for a while. An initiator sends an empty RDMA Write if it has sent
-    /// something: Linux's siw may leave the first frame unread until more comes, and to others it means nothing. A responder
-    /// without peer-to-peer mode goes on without the first frame that RFC 5044 §7.1.2 has it wait for: a client on siw may
-    /// itself wait for its server. True if either happened.
+    /// To be called when a peer without the extensions has sent nothing for a while. An initiator that has sent something sends
+    /// an empty RDMA Write: Linux's siw may leave the first frame unread until more arrives, and for other peers it has no effect. A
+    /// responder without peer-to-peer mode stops waiting for the first frame of RFC 5044 §7.1.2: a client on siw may
+    /// itself wait for its server. True if either was done.
     pub fn nudge(&mut self) -> bool {
         if self.state == State::Opening && !self.initiates && self.rx.takes_anything_first() {
             self.enter(Event::Opened);
             return true;
         }
         let waits = self.state == State::Running && self.initiates && !self.extensions;
-        // In the middle of a message more comes anyway.
+        // In the middle of a message more frames follow anyway.
         let due = waits && self.tx.has_begun() && !self.tx.is_open() && !self.rx.saw_first();
         if due {
             self.rtr.get_or_insert(Rtr::Write);
@@ -114,7 +114,7 @@ impl Stream {
         due
     }
 
-    /// Begins a message, if it may be sent now; on a failing stream that is an answer it still owes.
+    /// Begins a message, if it may be sent now; on a failing stream only a response that is due.
     pub fn begin(&mut self, message: Message) -> Result<Outgoing, Held> {
         self.may_begin(&message)?;
         let rsn = (!message.is_response()).then(|| self.ledger.requester.begun());
@@ -124,7 +124,7 @@ impl Stream {
         Ok(self.tx.begin(message, rsn))
     }
 
-    /// Begins a Send or a Write and frames it, if it may be sent now and takes one plain frame: the short way past
+    /// Begins a Send or a Write and frames it, if it may be sent now and fits one plain frame: a fast path instead of
     /// [`begin`](Stream::begin) and [`next_frame`](Stream::next_frame). `None` if not, and nothing has changed.
     #[inline]
     pub fn whole(&mut self, message: &Message) -> Option<(Plain, Rsn)> {
@@ -133,8 +133,8 @@ impl Stream {
         Some((plain, self.ledger.requester.sent()))
     }
 
-    /// The acknowledgement that [`poll_control`](Stream::poll_control) would give, as a plain frame, where nothing else
-    /// is to be said: `Ok(None)` if nothing is due. The error means that only `poll_control` knows.
+    /// The acknowledgement that [`poll_control`](Stream::poll_control) would return, as a plain frame: `Ok(None)` if none is
+    /// due. An error if there may be other frames: then `poll_control` is to be called.
     #[inline]
     pub fn poll_ack(&mut self, flush: bool) -> Result<Option<Plain>, Rare> {
         let quiet = self.state == State::Running && self.rtr.is_none() && self.control.is_empty();
@@ -159,18 +159,18 @@ impl Stream {
         Some(frame)
     }
 
-    /// The request under way goes no further, and its caller begins no other: if no frame of it was made, answers may
-    /// begin. One that is cut open stays in their way.
+    /// The caller does not continue the unfinished request, and begins no other: if no frame of it was made, responses may
+    /// begin. One that was partly sent still prevents them.
     pub fn give_up_request(&mut self) {
         self.tx.set_request_aside();
     }
 
-    /// Largest ULPDU in use towards the peer.
+    /// Largest ULPDU that is sent.
     pub fn max_ulpdu(&self) -> u16 {
         self.tx.max_ulpdu()
     }
 
-    /// Frames carry markers, whose places depend on every byte that was framed before (RFC 5044 §4.3).
+    /// Frames have markers, whose positions depend on every byte that was framed before (RFC 5044 §4.3).
     pub fn sends_markers(&self) -> bool {
         self.tx.has_markers()
     }
@@ -183,12 +183,12 @@ impl Stream {
         fits.then(|| usize::from(self.max_ulpdu()) + 6)
     }
 
-    /// A response can begin now: whoever executes a request in order to answer it asks first.
+    /// A response can begin now; to be checked before a request is executed in order to answer it.
     pub fn takes_answers(&self) -> bool {
         self.is_free(true).is_ok()
     }
 
-    /// Nothing stands in the way of a message of either kind.
+    /// A request, or a response, is not held by the state of the stream or another message.
     fn is_free(&self, response: bool) -> Result<(), Held> {
         match self.state {
             State::Opening => return Err(Held::Opening),
@@ -236,7 +236,7 @@ impl Stream {
         let takes = match opcode {
             Opcode::ReadV2Request => self.has(Features::READ_V2),
             Opcode::SendImm { .. } => self.has(Features::SEND_IMM),
-            // RFC 7306 knows no negotiation: the settings say what the peer takes.
+            // RFC 7306 has no negotiation: the settings say what the peer accepts.
             _ => self.rfc7306 || !opcode.is_rfc7306(),
         };
         if takes {
@@ -246,7 +246,7 @@ impl Stream {
         }
     }
 
-    /// RFC 5044 §7.1.2: a responder is silent until the first FPDU has come; an initiator opens with CAPS at once.
+    /// RFC 5044 §7.1.2: a responder sends nothing until the first FPDU has arrived; an initiator sends CAPS at once.
     fn opening_held(&self) -> bool {
         self.state == State::Opening && !self.initiates
     }
@@ -256,7 +256,7 @@ impl Stream {
         Some(self.tx.control(&Control::Ack(n)))
     }
 
-    /// The acknowledgement that leaves now.
+    /// The acknowledgement to send now.
     #[inline]
     fn ack_due(&mut self, flush: bool) -> Option<Rsn> {
         if !self.extensions {
@@ -269,15 +269,15 @@ impl Stream {
         leaves.then(|| self.ledger.responder.acknowledge(oldest))
     }
 
-    /// The frame that announces an orderly close, behind every acknowledgement that is due: the last acknowledgement once
-    /// more (docs/extensions.md). `None` if the peer does not know it, or if the stream has ended in another way.
+    /// The frame that announces an orderly close, after every acknowledgement that is due: the last acknowledgement once
+    /// more (docs/extensions.md). `None` if the peer does not support it, or if the stream has ended in another way.
     pub fn closing_ack(&mut self) -> Option<Frame> {
         let known = self.state == State::Running && self.has(Features::CLOSING_ACK);
         let acked = self.ledger.responder.acked();
         known.then(|| self.tx.control(&Control::Ack(acked)))
     }
 
-    /// A failing stream acknowledges what it did execute as that becomes true, then says why it ends.
+    /// The frames of a failing stream: acknowledgements of what was executed, as they become true, then the Terminate.
     fn last_words(&mut self) -> Option<Frame> {
         let oldest = self.ledger.reads_in.oldest();
         let owed = self.ledger.responder.due(oldest) != Due::Nothing;
@@ -299,7 +299,7 @@ impl Stream {
         }
     }
 
-    /// The zero-length message that opens the responder's gate (RFC 6581 §9.2). It never completes anywhere.
+    /// The zero-length message after which the responder may send (RFC 6581 §9.2). It completes no work on either side.
     fn rtr_frame(&mut self, rtr: Rtr) -> Option<Frame> {
         let junk = Stag::new(1);
         let message = match rtr {

@@ -1,4 +1,4 @@
-//! Tests of the one function from violations to Terminates: every violation has its row, kept as a snapshot.
+//! Tests of the function from violations to Terminates: every violation has its row, kept as a snapshot.
 
 use verbena_wire::rdmap::AtomicRequest;
 use verbena_wire::{Mo, Msn, Qn, Rsn, Stag, To};

@@ -1,6 +1,5 @@
-//! Control messages that wait for the next gap between two frames.
-//! Each kind has one slot, because the protocol never has two of a kind under way; so the queue cannot grow.
-//! It refuses to invent: every slot is filled by an event of the stream.
+//! Control messages that are queued until the next boundary between two frames.
+//! Each kind has one slot, because the protocol never has two of a kind outstanding; so the queue cannot grow.
 
 use serde::{Deserialize, Serialize};
 use verbena_wire::Rsn;
@@ -8,7 +7,7 @@ use verbena_wire::ext::{Caps, Control, RnrTimer};
 use verbena_wire::number::Psn;
 use verbena_wire::rdmap::Terminate;
 
-/// What waits to be said. Fields in the order in which they leave.
+/// Queued control messages. Fields in the order in which they are sent.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ControlOut {
     pub(crate) caps: Option<Caps>,
@@ -20,7 +19,7 @@ pub(crate) struct ControlOut {
 }
 
 impl ControlOut {
-    /// None waits but acknowledgements.
+    /// Nothing is queued; acknowledgements are not kept here.
     pub(crate) fn is_empty(&self) -> bool {
         self.caps.is_none()
             && self.rnr.is_none()
@@ -30,7 +29,7 @@ impl ControlOut {
             && self.terminate.is_none()
     }
 
-    /// The next control message but acknowledgements and the Terminate.
+    /// The next control message, without acknowledgements and the Terminate.
     pub(crate) fn next(&mut self) -> Option<Control> {
         if let Some(caps) = self.caps.take() {
             return Some(Control::Caps(caps));
@@ -47,7 +46,7 @@ impl ControlOut {
         self.active.take().map(|psn| Control::Active { psn })
     }
 
-    /// No message of ours may pass these.
+    /// Requests must not be sent before these.
     pub(crate) fn blocks_requests(&self) -> bool {
         self.caps.is_some() || self.resume.is_some()
     }

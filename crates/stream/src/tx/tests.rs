@@ -1,4 +1,4 @@
-//! What may follow a message that the peer discards: the same one from its start, never its middle.
+//! After a message that the peer discards only the same one from its start may follow, not its rest.
 
 use verbena_wire::Rsn;
 use verbena_wire::ext::Control;
@@ -14,7 +14,7 @@ fn send(len: u32) -> Message {
     }
 }
 
-/// Shown by a program for the fuzz target `pair`: RNR and READY both came between two segments, and the old message went on.
+/// Found by the fuzz target `pair`: RNR and READY both arrived between two segments, and the old message continued.
 #[test]
 fn a_message_refused_and_readied_between_two_segments_begins_again() {
     let mut bench = Bench::verbena();

@@ -1,4 +1,4 @@
-//! The entry of an iSCSI command: who finds it, and every check that stands before.
+//! The entry of an iSCSI command: how it is found, and every check before.
 
 use super::*;
 use crate::check::Policy;
@@ -110,7 +110,7 @@ fn an_ended_command_is_not_found_again() {
     assert_eq!(tpt.len(), before);
 }
 
-/// RFC 7143 §11.2.1.8: all ones is no tag; a table that could give it gives another instance.
+/// RFC 7143 §11.2.1.8: all ones is the reserved tag; where a table would choose it, another instance is used.
 #[test]
 fn no_command_has_the_reserved_tag() {
     let tpt = Tpt::new(0xff_ffff..0x100_0000, Policy::Verbs, 7);

@@ -1,4 +1,4 @@
-//! Tests of regions that move: what cannot, names that are taken or foreign, and that a name is given out once.
+//! Tests of regions that are handed over: which cannot be, STags that are in use or out of range, and that each index is used once.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn region(bytes: &mut [u8]) -> Region {
 }
 
 fn register_at(tpt: &Tpt, stag: Stag, bytes: &mut [u8]) -> Result<Stag, Misuse> {
-    // SAFETY: every test keeps the bytes until its table is gone, and does not look at them.
+    // SAFETY: every test keeps the bytes until its table is dropped, and does not read them.
     unsafe { tpt.register_at(stag, region(bytes)) }
 }
 
@@ -86,20 +86,20 @@ fn names_that_are_foreign_or_taken_are_refused() {
         ..region(&mut bytes)
     };
     let name = stag((1..2000).find(|i| *i != own.stag().index()).unwrap(), 1);
-    // SAFETY: it is refused.
+    // SAFETY: the registration fails.
     let refused = unsafe { tpt.register_at(name, bad) };
     assert_eq!(refused, Err(Misuse::Rights(Access::REMOTE_WRITE)));
     assert_eq!(tpt.len(), before);
 }
 
-/// Fresh indexes, those that rest and those taken by name are one set: none is anybody's twice, and none is lost.
+/// Fresh indexes, freed ones and those taken by number are one set: none is used twice, and none is lost.
 #[test]
 fn every_index_is_given_once_however_it_was_taken() {
     const SIZE: u32 = 3000;
     for seed in 0..5 {
         let (tpt, mut bytes) = (table(1..SIZE, seed), vec![0; 8]);
         let mut names = HashSet::new();
-        // Some are fresh, some named before their turn, some of both freed again and named or left to rest.
+        // Some are fresh, some taken by number before that, some of both freed again and taken by number or not.
         let mut fresh = Vec::new();
         for _ in 0..500 {
             // SAFETY: as in `register_at`.

@@ -1,4 +1,4 @@
-//! Tests of registrations that are executed later (M4): each check, retries, room, and what is left when an STag goes.
+//! Tests of registrations by work request (M4): each check, retries, room, and what is removed when an STag is freed.
 
 use std::sync::atomic::{AtomicU32 as Count, Ordering};
 
@@ -127,11 +127,11 @@ fn registrations_that_make_no_sense_are_not_prepared() {
         })
     };
     let unmapped = draft(4096 as *mut u8, 10, Access::LOCAL_READ);
-    // SAFETY: refused.
+    // SAFETY: the call fails.
     let unmapped = unsafe { tpt.prepare(stag, unmapped) };
     assert!(matches!(unmapped, Err(Misuse::Unmapped { .. })));
     let rights = draft(core::ptr::null_mut(), 0, Access::REMOTE_WRITE);
-    // SAFETY: refused.
+    // SAFETY: the call fails.
     let rights = unsafe { tpt.prepare(stag, rights) };
     assert_eq!(rights, Err(Misuse::Rights(Access::REMOTE_WRITE)));
     let room = tpt.allocate_stag(PD, MAX_PAGES + 1);
@@ -182,7 +182,7 @@ fn a_page_list_fits_by_its_pages_and_scatters() {
         one_touch: false,
     };
     let stag = tpt.allocate_stag(PD, 2).unwrap();
-    // SAFETY: the memory lives until the table is gone, and is looked at only afterwards.
+    // SAFETY: the memory lives until the table is dropped, and is read only afterwards.
     let three = unsafe { tpt.prepare(stag, draft(&[2, 0, 1])) }.unwrap();
     let space = Misuse::Space {
         stag,
@@ -274,7 +274,7 @@ fn an_stag_with_windows_stays_unless_they_go_with_it() {
     assert!(tpt.place_remote(&reach(window, &buffer)).is_err());
 }
 
-/// M4: the room of all STags together is counted against a limit, and a refusal takes nothing.
+/// M4: the room of all STags together is limited, and a failed allocation takes none.
 #[test]
 fn room_is_refused_beyond_what_the_table_has() {
     let tpt = table();
@@ -291,11 +291,11 @@ fn room_is_refused_beyond_what_the_table_has() {
     assert_eq!(tpt.room().used, 10);
     tpt.deregister(first).unwrap();
     assert_eq!(tpt.room().used, 4);
-    // Less than is taken: what there is stays, and nothing new comes.
+    // A limit below what is taken: that stays, and nothing more can be taken.
     tpt.limit_room(1);
     let refused = tpt.allocate_stag(PD, 1);
     assert_eq!(refused, Err(Misuse::Room { pages: 1, left: 0 }));
-    // A table without a free index takes no room either.
+    // A failed allocation because of no free index takes no room either.
     tpt.limit_room(1000);
     let full = core::iter::repeat_with(|| tpt.allocate_stag(PD, 1)).find_map(Result::err);
     assert_eq!(full, Some(Misuse::Full(99)));

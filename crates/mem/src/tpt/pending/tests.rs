@@ -1,4 +1,4 @@
-//! Tests of pending entries: what they refuse, how they end, who is told, and what becomes of their indexes.
+//! Tests of pending entries: failing accesses, how entries end, notified queue pairs, and what becomes of their indexes.
 
 use super::*;
 use crate::check::{Policy, Reach};
@@ -20,7 +20,7 @@ fn draft(bytes: &mut [u8], access: Access) -> Draft {
 }
 
 fn reserve(tpt: &Arc<Tpt>, bytes: &mut [u8]) -> Reserved {
-    // SAFETY: every test keeps the bytes until its table is gone.
+    // SAFETY: every test keeps the bytes until its table is dropped.
     unsafe { tpt.reserve(draft(bytes, Access::ALL)) }.unwrap()
 }
 
@@ -59,7 +59,7 @@ fn an_access_is_told_to_wait_and_granted_when_the_entry_is_complete() {
 #[test]
 fn what_is_known_of_a_pending_entry_is_checked_at_once() {
     let (tpt, mut bytes) = (table(), [0; 64]);
-    // SAFETY: as above.
+    // SAFETY: as in `reserve`.
     let reserved = unsafe { tpt.reserve(draft(&mut bytes, Access::LOCAL_READ)) }.unwrap();
     let stag = reserved.stag();
     let other_key = Stag::from_parts(stag.index(), stag.key().wrapping_add(1)).unwrap();
@@ -89,7 +89,7 @@ fn memory_that_is_not_there_fails_the_entry() {
     let tpt = table();
     let mut bad = draft(&mut [0; 8], Access::LOCAL_READ);
     bad.layout = Layout::Built(Att::direct(4096 as *mut u8, 100));
-    // SAFETY: never mapped; refused.
+    // SAFETY: the memory is never mapped, so that the entry fails.
     let reserved = unsafe { tpt.reserve(bad) }.unwrap();
     let stag = reserved.stag();
     assert!(tpt.wait(stag, 7) && tpt.wait(stag, 8) && tpt.wait(stag, 7));
@@ -119,7 +119,7 @@ fn a_page_list_is_verified_when_the_entry_is_completed() {
             layout,
             ..draft(&mut [], Access::ALL)
         };
-        // SAFETY: as above.
+        // SAFETY: as in `reserve`.
         let settled = unsafe { tpt.reserve(draft) }.unwrap().complete();
         assert_eq!(settled.outcome.is_ok(), works);
     }
@@ -129,14 +129,14 @@ fn a_page_list_is_verified_when_the_entry_is_completed() {
 #[test]
 fn drafts_that_make_no_sense_are_refused_at_once() {
     let (tpt, mut bytes) = (table(), [0; 8]);
-    // SAFETY: refused.
+    // SAFETY: the call fails.
     let rights = unsafe { tpt.reserve(draft(&mut bytes, Access::REMOTE_WRITE)) };
     assert_eq!(rights.unwrap_err(), Misuse::Rights(Access::REMOTE_WRITE));
     let wraps = Draft {
         start: To::new(u64::MAX - 6),
         ..draft(&mut bytes, Access::ALL)
     };
-    // SAFETY: refused.
+    // SAFETY: the call fails.
     let wraps = unsafe { tpt.reserve(wraps) };
     assert!(matches!(wraps.unwrap_err(), Misuse::Range { .. }));
     assert!(tpt.is_empty());
@@ -237,7 +237,7 @@ fn a_shared_registration_follows_the_one_it_shares() {
     assert!(tpt.gather_local(&reach).is_ok());
 }
 
-/// Waiters that come while the entry is being completed are told, or see that there is nothing to wait for.
+/// A wait that comes while the entry is being completed is in the list of waiters, or returns false.
 #[test]
 fn nobody_waits_for_an_entry_that_has_ended() {
     for turn in 0..300 {

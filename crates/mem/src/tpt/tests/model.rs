@@ -98,13 +98,13 @@ fn touch() -> impl Strategy<Value = Touch> {
         })
 }
 
-/// Where byte `offset` of a region lies in the arena.
+/// The position of byte `offset` of a region in the arena.
 fn place_of(shape: &Shape, offset: u64) -> usize {
     let at = (shape.first + offset) as usize;
     shape.pages[at / PAGE] * PAGE + at % PAGE
 }
 
-/// What a peer may write according to the rules as M7 states them, spelled out once more.
+/// What a peer may write according to M7, implemented independently.
 fn may_write(shape: &Shape, touch: &Touch) -> bool {
     let end = touch.at + touch.len;
     if !touch.through_window {
@@ -148,7 +148,7 @@ proptest! {
                 access: shape.access,
                 one_touch: false,
             };
-            // SAFETY: the arena outlives the table and is looked at only when no grant is left.
+            // SAFETY: the arena outlives the table and is read only when no grant is left.
             let stag = unsafe { tpt.register(region) }.unwrap();
             let window = shape.window.and_then(|(at, len, access, ty)| {
                 let window = tpt.allocate_window(ty, Pd(shape.pd)).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of one-touch entries without sockets (M9): each row of the table, races, and what is left of a spent entry.
+//! Tests of one-touch entries without sockets (M9): each row of the table, races, and what remains of an entry that was removed.
 
 use std::sync::atomic::AtomicU32 as Count;
 
@@ -26,14 +26,14 @@ fn reach(stag: Stag, at: u64, len: u64) -> Reach {
     }
 }
 
-/// A buffer that dies with its first touch, and the reach of a peer's message into it.
+/// A one-touch buffer, and the reach of a peer's message into it.
 fn once(tpt: &Arc<Tpt>) -> (Buffer, Reach) {
     let buffer = Buffer::one_touch(tpt, 64, PD, Access::ALL).unwrap();
     let reach = reach(buffer.stag(), buffer.at(), 8);
     (buffer, reach)
 }
 
-/// A last segment that ends `ahead` bytes beyond what the stream, which is about to wrap, expects next.
+/// A last segment that ends `by` bytes beyond the next byte of its stream, whose numbers are about to wrap.
 fn ahead(by: u32) -> Arrival {
     let next = Seq::new(u32::MAX - 1);
     Arrival {
@@ -62,7 +62,7 @@ fn only_the_last_segment_spends_the_entry_and_only_after_it_is_placed() {
     assert_eq!(spend.stag(), buffer.stag());
     place.write(0, &[7; 8]).unwrap();
     drop(place);
-    // The rest of a segment that comes in parts is placed as long as the entry is there.
+    // The rest of a segment that arrives in parts is placed as long as the entry is there.
     assert!(tpt.place_remote(&reach).is_ok());
     drop(spend);
     let (stag, touched) = (reach.stag, Refusal::Touched { stag: reach.stag });
@@ -250,7 +250,7 @@ fn a_spent_window_is_bound_again_by_an_owner_that_knows_its_old_name() {
             }
             names.push(window);
         }
-        // Its region is free of it, although nobody unbound it.
+        // The touch has unbound the window from its region.
         assert_eq!(tpt.deregister(region.stag()), Ok(()), "{ty:?}");
         assert_eq!(tpt.deregister(window), Ok(()), "{ty:?}");
         assert!(tpt.is_empty());

@@ -1,4 +1,4 @@
-//! The short way and the long way see the same: whatever comes, in whatever pieces, to whatever stream.
+//! Header prediction and the full receive path have the same results, for any frames in any pieces on any stream.
 
 use proptest::prelude::*;
 use verbena_wire::ddp::{Tagged, Untagged};
@@ -9,7 +9,7 @@ use verbena_wire::{Mo, Msn, Rsn};
 use crate::testing::{Bench, control, fpdu, patterned, tagged, timer, untagged};
 use crate::{Claim, Message};
 
-/// What a peer says next, lawful or not.
+/// What a peer sends next, valid or not.
 #[derive(Debug, Clone)]
 enum Say {
     Send {
@@ -29,7 +29,7 @@ enum Say {
     LongWrite {
         len: u32,
     },
-    /// One of a Write's segments; now and then in the wrong place.
+    /// One segment of a Write; sometimes with the wrong STag or offset.
     Segment {
         len: u32,
         last: bool,
@@ -38,7 +38,7 @@ enum Say {
     Immediate,
     Ack(u32),
     Ready(u32),
-    /// A Send whose number, offset or queue is off.
+    /// A Send with a wrong number or offset.
     Astray {
         msn: u32,
         mo: u32,
@@ -49,7 +49,7 @@ enum Say {
         rdmap: u8,
         len: u32,
     },
-    /// The receives are gone from here on, or back.
+    /// From here on receives are missing, or available again.
     Receives(Claim),
 }
 
@@ -83,11 +83,11 @@ fn say() -> impl Strategy<Value = Say> {
     ]
 }
 
-/// Numbers what the peer says, as an honest one would.
+/// Numbers the messages as a conforming peer would.
 struct Peer {
     sends: u32,
     controls: u32,
-    /// Where a Write in segments goes on.
+    /// The address of a Write's next segment.
     write_at: u64,
 }
 
@@ -189,7 +189,7 @@ proptest! {
         piece in 1..200_usize,
     ) {
         let mut long = if ours { Bench::verbena() } else { Bench::standard() };
-        // Something to acknowledge.
+        // Requests that the peer can acknowledge.
         for _ in 0..3 {
             let _ = long.send(Message::Send { solicited: false, invalidate: None, len: 4 });
         }
@@ -210,7 +210,7 @@ proptest! {
                     break 'all;
                 }
             }
-            // Acknowledgements now and then, by whichever way.
+            // Acknowledgements are flushed sometimes.
             let flush = matches!(say, Say::Ack(_));
             prop_assert_eq!(long.control(flush), short.control(flush));
         }

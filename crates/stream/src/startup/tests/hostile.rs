@@ -144,7 +144,7 @@ fn an_endless_trickle_meets_the_deadline_and_no_memory() {
     let deadline = b.deadline().unwrap();
     for byte in request(0x40, 1, 512, &[9; 511]) {
         b.handle_bytes(&[byte]);
-        // Progress does not buy time.
+        // Progress does not extend the deadline.
         assert_eq!(b.deadline(), Some(deadline));
     }
     b.handle_timeout(deadline);

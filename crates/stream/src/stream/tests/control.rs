@@ -1,4 +1,4 @@
-//! Control messages at work: opening, acknowledgement, receiver not ready, and what goes on meanwhile.
+//! Control messages: opening, acknowledgement, receiver not ready, and what is sent and received meanwhile.
 
 use core::time::Duration;
 
@@ -78,7 +78,7 @@ fn caps_never_promise_more_reads_than_are_served() {
     let mut settings = settings();
     settings.caps.ird = 100;
     let mut bench = Bench::new(&agreement(Role::Initiator, true), settings);
-    // The agreement of the tests serves four.
+    // The agreement of the tests has an IRD of four.
     assert_eq!(bench.control(false), control(&Control::Caps(caps()), 1));
 }
 
@@ -152,7 +152,7 @@ fn a_missing_receive_discards_until_resume_and_executes_once() {
     bench
         .feed(&control(&Control::Resume(Rsn::ZERO), 2))
         .unwrap();
-    // Message numbers have gone on counting over what was discarded.
+    // Message numbers also count what was discarded.
     bench
         .feed(&fpdu(untagged(Opcode::Send, 2), b"taken"))
         .unwrap();
@@ -187,7 +187,7 @@ fn resume_drops_a_message_the_sender_left_unfinished() {
 
 #[test]
 fn a_response_may_follow_a_request_left_unfinished() {
-    // The deadlock trap: responses must flow while requests wait for READY.
+    // Responses must be sent while requests wait for READY, or both sides could deadlock.
     let mut bench = Bench::verbena();
     let read = Message::ReadRequest(ReadRequest {
         sink_stag: Stag::new(9),

@@ -1,4 +1,4 @@
-//! How a stream ends: violations of memory, reads that fail late, the peer's Terminate, closed connections.
+//! How a stream ends: access violations, reads that fail late, the peer's Terminate, closed connections.
 
 use verbena_wire::ddp::Tagged;
 use verbena_wire::ext::Control;
@@ -27,7 +27,7 @@ fn memory_refuses_a_write_before_it_is_placed() {
         stag,
         fault,
     });
-    // The peer learns first what was executed, then why it ends.
+    // First the acknowledgement of what was executed, then the Terminate.
     let acked = control(&Control::Ack(Rsn::wrapping(1)), 2);
     let words = bench.control(false);
     assert_eq!(words[..acked.len()], acked);
@@ -45,7 +45,7 @@ fn a_delivered_send_that_cannot_invalidate_is_not_acknowledged() {
     let mut header = untagged(Opcode::SendInv, 1);
     header.ulp = 0x55;
     bench.feed(&fpdu(header, b"x")).unwrap();
-    // `feed` ends in More, so the send counts; refuse a second one at the moment of its delivery.
+    // `feed` ends in More, so the send counts; a second one fails at the moment of its delivery.
     let mut header = untagged(Opcode::SendInv, 2);
     header.ulp = 0x66;
     let bytes = fpdu(header, b"");
@@ -104,7 +104,7 @@ fn the_peers_terminate_is_delivered_and_ends_everything() {
         } else {
             Bench::standard()
         };
-        // Even inside an unfinished message of the peer.
+        // Also inside an unfinished message of the peer.
         let mut open = tagged(Opcode::Write, 1, 0);
         open.last = false;
         bench.feed(&fpdu(open, b"abc")).unwrap();
@@ -225,7 +225,7 @@ fn another_message_than_the_agreed_one_comes_first() {
         write: true,
         read: false,
     };
-    // Empty so far, but its message goes on.
+    // No payload yet, but not the last segment.
     let not_all = Tagged {
         last: false,
         ..tagged(Opcode::Write, 1, 0)

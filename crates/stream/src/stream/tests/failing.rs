@@ -1,4 +1,4 @@
-//! A stream that fails with answers owed: what leaves before the Terminate, and when nothing does (docs/connections.md).
+//! A stream that fails with unanswered reads: what is sent before the Terminate, and when nothing is (docs/connections.md).
 
 use verbena_wire::ddp::{Header, Tagged};
 use verbena_wire::ext::{Control, ReadV2Request};
@@ -45,7 +45,7 @@ fn refusal() -> Violation {
     }
 }
 
-/// The peer writes where it may not: memory refuses before a byte is placed.
+/// The peer writes to an STag that it may not access: the stream fails before a byte is placed.
 fn bad_write(bench: &mut Bench) {
     let bytes = fpdu(tagged(Opcode::Write, 0xbad, 0), b"no");
     let (_, step) = bench.stream.handle(&bytes, bench.now).unwrap();
@@ -58,7 +58,7 @@ fn bad_write(bench: &mut Bench) {
     );
 }
 
-/// What plain frames say, a word for each.
+/// The names of the messages in plain frames.
 fn words(mut bytes: &[u8]) -> Vec<String> {
     let mut words = Vec::new();
     while let Some((len, _)) = bytes.split_first_chunk::<2>() {
@@ -113,7 +113,7 @@ fn a_read_before_the_bad_write_is_answered_first() {
         assert_eq!(words(&out), names(&[Opcode::ReadResponse; 3]));
         assert!(!bench.stream.owes_answers());
         assert_eq!(bench.stream.begin(answer(0)).unwrap_err(), Held::Over);
-        // The answer says that all before it is executed; nothing is left to acknowledge.
+        // The response acknowledges all before it; nothing is left to acknowledge.
         let last = bench.control(false);
         assert_eq!(words(&last), names(&[Opcode::Terminate]));
         assert_eq!(bench.stream.state(), State::Terminated);
@@ -168,7 +168,7 @@ fn as_many_answers_as_the_depth_allows_in_order() {
     let v2s = fpdu(untagged(Opcode::ReadV2Request, 3), &v2.emit());
     bench.feed(&v2s).unwrap();
     bench.feed(&read(4)).unwrap();
-    // RFC 5040 §3.3.1: the fifth is one too many, and it is the one that is struck.
+    // RFC 5040 §3.3.1: the fifth exceeds the limit, and is the request that ends the stream.
     let refused = bench.refuses(&read(5));
     assert_eq!(refused, Violation::TooManyReads { limit: 4 });
     let mut out = Vec::new();
@@ -240,7 +240,7 @@ fn a_request_of_ours_that_is_cut_open_lets_no_answer_pass() {
     let terminate = Opcode::Terminate.name().to_owned();
     assert_eq!(words(&bench.control(true)), [ack(1), terminate]);
 
-    // One of which the peer has seen nothing does not stand in the way.
+    // A request of which no frame was made does not prevent them.
     let mut bench = Bench::verbena();
     bench.feed(&read(1)).unwrap();
     let mut outgoing = bench.stream.begin(ours).unwrap();
@@ -251,7 +251,7 @@ fn a_request_of_ours_that_is_cut_open_lets_no_answer_pass() {
     assert_eq!(words(&bench.control(true)), names(&[Opcode::Terminate]));
 }
 
-/// The read delivered as `at` fails while it is answered.
+/// Answering the read that was delivered as `at` fails.
 fn read_fails(bench: &mut Bench, at: usize, sent: u32) {
     let Delivery::ReadRequest {
         header, request, ..
@@ -270,7 +270,7 @@ fn read_fails(bench: &mut Bench, at: usize, sent: u32) {
 
 #[test]
 fn an_answer_that_fails_ends_the_stream_at_once() {
-    // Before its first frame and behind it; three reads wait behind it and get nothing.
+    // Before its first frame and after it; two reads wait behind it and are not answered.
     for framed in [0, 1] {
         let mut bench = Bench::verbena();
         for msn in 1..=4 {
@@ -285,7 +285,7 @@ fn an_answer_that_fails_ends_the_stream_at_once() {
         assert!(!bench.stream.owes_answers());
         assert!(bench.stream.next_frame(&mut outgoing).is_none());
         assert_eq!(bench.stream.begin(answer(LEN)).unwrap_err(), Held::Over);
-        // Not even an acknowledgement: the answer before said it all, and the struck read is not executed.
+        // No acknowledgement: the response before covers all that was executed, and the failed read is not.
         assert_eq!(words(&bench.control(true)), names(&[Opcode::Terminate]));
     }
 }
@@ -320,7 +320,7 @@ fn a_read_refused_on_delivery_is_not_owed() {
 
 #[test]
 fn an_answer_is_the_last_word_on_its_request() {
-    // Answered before the stream is asked anything else, and then the stream fails: no acknowledgement goes back.
+    // Answered before any other call, then the stream fails: no acknowledgement is sent.
     let mut bench = Bench::verbena();
     let (_, step) = bench.stream.handle(&read(1), bench.now).unwrap();
     assert!(matches!(step, Step::Deliver(_)));
@@ -347,7 +347,7 @@ fn a_caller_may_give_the_answers_up() {
         assert_eq!(last.cause, Cause::Ddp(DdpError::TaggedInvalidStag));
         assert_eq!(bench.stream.state(), State::Terminated);
     }
-    // On a healthy stream there is nothing to give up, and an abort answers nothing.
+    // On a stream that is not failing nothing is dropped, and after an abort nothing is answered.
     let mut bench = Bench::verbena();
     bench.feed(&read(1)).unwrap();
     bench.stream.drop_answers();
@@ -371,7 +371,7 @@ fn nothing_is_owed_where_no_terminate_can_be_sent() {
 
 #[test]
 fn no_answer_passes_what_opens_the_stream() {
-    // A hostile peer reads before our CAPS, or before our ready-to-receive message, has left.
+    // A hostile peer reads before this side's CAPS or ready-to-receive message was sent.
     let mut with_caps = Bench::new(&agreement(Role::Responder, true), settings());
     let caps = control(&Control::Caps(crate::testing::caps()), 1);
     with_caps.feed(&caps).unwrap();
@@ -384,7 +384,7 @@ fn no_answer_passes_what_opens_the_stream() {
         assert!(!bench.stream.owes_answers());
         assert_eq!(words(&bench.control(true)), names(&[Opcode::Terminate]));
     }
-    // The read that opens a stream is owed like any other.
+    // The read that opens a stream is answered like any other.
     let mut agreed = agreement(Role::Responder, false);
     agreed.rtr = Rtr::AnyOf(RtrKinds {
         read: true,

@@ -1,4 +1,4 @@
-//! What flows on a healthy stream: each kind of message, in pieces and whole, with every framing.
+//! Valid streams: each kind of message, in one and several segments, with every framing.
 
 use verbena_wire::ddp::Tagged;
 use verbena_wire::ext::ReadV2Request;
@@ -11,7 +11,7 @@ use crate::startup::Role;
 use crate::testing::{Bench, agreement, fpdu, patterned, settings, tagged, untagged};
 use crate::{Delivery, Held, Message, Place};
 
-/// Two benches whose bytes are carried by hand.
+/// Two benches; the tests carry the bytes between them.
 pub(super) struct Pair {
     pub(super) a: Bench,
     pub(super) b: Bench,
@@ -34,7 +34,7 @@ impl Pair {
         pair
     }
 
-    /// Carries control messages until both fall silent.
+    /// Carries control messages until neither side has any.
     pub(super) fn settle(&mut self) {
         loop {
             let (to_b, to_a) = (self.a.control(true), self.b.control(true));
@@ -381,7 +381,7 @@ fn rfc_7306_is_refused_towards_a_peer_that_does_not_take_it() {
     for message in [atomic, immediate] {
         let refused = bench.stream.begin(message.clone()).unwrap_err();
         assert_eq!(refused, Held::Unsupported(message.opcode()));
-        // Two of our own need no setting.
+        // With the extensions no setting is needed.
         let mut ours = Bench::verbena();
         ours.stream.begin(message).unwrap();
     }

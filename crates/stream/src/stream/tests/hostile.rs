@@ -227,7 +227,7 @@ fn address_and_length_that_wrap() {
         Violation::Wrap { to, len: 5 }
     );
     answered(&mut bench, Cause::Ddp(DdpError::TaggedToWrap));
-    // Nothing at the end of the address space is still nothing (RFC 5041 §7.2).
+    // A zero-length Write at the end of the address space is valid (RFC 5041 §7.2).
     let empty = tagged(Opcode::Write, 1, u64::MAX);
     Bench::standard().feed(&fpdu(empty, b"")).unwrap();
 }
@@ -425,7 +425,7 @@ fn a_checksum_that_is_wrong_by_any_bit() {
     .concat();
     let mut good = Vec::new();
     verbena_wire::mpa::fpdu::emit_fpdu(&ulpdu, None, true, &mut good);
-    // The length field is left alone: a wrong length may simply ask for more bytes.
+    // The length field is not changed: a wrong length may just request more bytes.
     for bit in 16..good.len() * 8 {
         let mut bad = good.clone();
         bad[bit / 8] ^= 1 << (bit % 8);
@@ -486,7 +486,7 @@ fn our_own_peer_may_not_interleave_messages() {
 
 #[test]
 fn a_read_whose_sink_wraps() {
-    // Its answer could never be addressed (RFC 5040 §4.8: remote protection, TO wrap).
+    // Its response could not be addressed (RFC 5040 §4.8: remote protection, TO wrap).
     let request = ReadRequest {
         sink_stag: Stag::new(0xaa),
         sink_to: To::new(u64::MAX - 3),
@@ -507,7 +507,7 @@ fn a_read_whose_sink_wraps() {
     let words = bench.last_words().unwrap();
     assert_eq!(words.cause, Cause::Rdmap(RdmapError::ToWrap));
     assert_eq!(words.segment.unwrap().read_request, Some(request));
-    // Neither do we ask for such an answer; and nothing, asked for anywhere, is still nothing.
+    // This side does not send such a request either; a zero-length read is valid at any address.
     let mut bench = Bench::standard();
     let ours = bench.stream.begin(Message::ReadRequest(request));
     assert_eq!(ours.unwrap_err(), Held::TooLong);

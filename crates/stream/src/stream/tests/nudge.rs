@@ -1,4 +1,4 @@
-//! The empty Write for a standard peer that may have missed our first frame (WIRE.md L).
+//! The empty Write for a standard peer that may not have read the first frame.
 
 use verbena_wire::rdmap::Opcode;
 

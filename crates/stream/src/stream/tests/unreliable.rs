@@ -1,4 +1,4 @@
-//! An unreliable connection drops a message that is too long for its receive, and goes on (docs/connections.md).
+//! An unreliable connection drops a message that is too long for its receive, and continues (docs/connections.md).
 
 use verbena_wire::ddp::Untagged;
 use verbena_wire::ext::{Control, QpType};
@@ -34,7 +34,7 @@ fn send(msn: u32, mo: u32, last: bool) -> Untagged {
     }
 }
 
-/// The overlong message 0 is dropped and counts; message 1 takes the receive.
+/// The message 0, which is too long, is dropped and counts; message 1 takes the receive.
 fn goes_on(mut bench: Bench) {
     assert_eq!(bench.delivered, [Delivery::Discarded(Opcode::Send)]);
     let acked = control(&Control::Ack(Rsn::wrapping(1)), 2);
@@ -60,7 +60,7 @@ fn without_any_capacity() {
     overlong.feed(&fpdu(send(1, 0, true), b"0")).unwrap();
     assert_eq!(overlong.placed, [(Place::Discard, b"0".to_vec())]);
     goes_on(overlong);
-    // Nothing fits into nothing.
+    // A message without payload fits a receive of zero bytes.
     let mut empty = bench(0);
     empty.feed(&fpdu(send(1, 0, true), b"")).unwrap();
     assert!(matches!(
@@ -71,7 +71,7 @@ fn without_any_capacity() {
 
 #[test]
 fn in_several_segments_at_every_split() {
-    // It fits until its second segment; the third is dropped although it alone would fit.
+    // It fits until its second segment; the third is dropped although it would fit alone.
     let segments = [
         fpdu(send(1, 0, false), b"0123"),
         fpdu(send(1, 4, false), b"4567"),

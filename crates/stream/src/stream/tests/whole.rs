@@ -1,4 +1,4 @@
-//! A whole message framed the short way is, byte for byte, what the long way makes of it.
+//! A message framed by `whole` has the same bytes as by `begin` and `next_frame`.
 
 use verbena_wire::rdmap::Opcode;
 use verbena_wire::{Rsn, Stag, To};

@@ -1,4 +1,4 @@
-//! What a hostile peer of our own kind can say in control messages, one named test each.
+//! Control messages of a hostile peer with the extensions, one named test each.
 
 use verbena_wire::ddp::Untagged;
 use verbena_wire::ext::{Control, PathKind, ReadV2Request};
@@ -33,7 +33,7 @@ fn write(len: u32) -> Message {
 
 #[test]
 fn control_numbers_that_cannot_be_true() {
-    // One request is out, number 0, and nothing is acknowledged.
+    // One request was sent, number 0, and nothing is acknowledged.
     let (one, two, back) = (rsn(1), rsn(2), rsn(0xff_ffff));
     let rnr = |rsn| Control::Rnr {
         rsn,
@@ -58,7 +58,7 @@ fn control_numbers_that_cannot_be_true() {
 
 #[test]
 fn refusals_and_answers_to_them_that_cannot_be_true() {
-    // Our request 0 is refused: the peer may say READY(0) now, and nothing else about it.
+    // RNR for this side's request 0: the peer may now send READY(0), and nothing else about it.
     let refused = Control::Rnr {
         rsn: Rsn::ZERO,
         timer: timer(),
@@ -75,7 +75,7 @@ fn refusals_and_answers_to_them_that_cannot_be_true() {
         assert_eq!(bench.refuses(&control(&said, 3)), violation);
         answered(&mut bench, unspecified());
     }
-    // We refused the peer's request 0: RESUME(0) follows our READY, not before and with no other number.
+    // RNR for the peer's request 0: RESUME(0) follows READY, not before and with no other number.
     for (posted, sent, said, violation) in [
         (false, true, 0, Violation::OutOfPlace("RESUME")),
         (true, false, 0, Violation::OutOfPlace("RESUME")),
