@@ -1,6 +1,6 @@
-//! The frame around every segment: length, ULPDU, pad, checksum, and the markers that fall among
-//! them (RFC 5044 §4). [`Layout`] says in closed form where each byte of one frame lies, so that
-//! neither sender nor receiver walks the frame to find out. It does not hold or move the bytes.
+//! The frame around every segment: length, ULPDU, pad, checksum, and the markers between them
+//! (RFC 5044 §4). [`Layout`] computes the position of each part in constant time, so that neither
+//! sender nor receiver walks the frame to find it; it holds no bytes.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -75,7 +75,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// Where everything of one frame lies.
+/// Positions of all parts of one frame.
 ///
 /// The *body* is what the checksum covers apart from markers: length field, ULPDU and pad. With
 /// markers, marker `k` stands `phase + 512 k` bytes into the frame and directly before body byte
