@@ -161,7 +161,7 @@ pub enum Malformed {
         /// The version found.
         got: u8,
     },
-    /// The kind of a cell is not one of 0 to 7.
+    /// The kind of a cell is not one of 0 to 8.
     #[error("cell kind {got} is not defined")]
     CellKind {
         /// The kind found.
