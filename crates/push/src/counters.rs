@@ -5,7 +5,7 @@ use crate::kind::Tally;
 /// Counts since the session began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Messages that arrived, SendData included, good or bad.
+    /// Messages that arrived, SendData included, valid or not.
     pub messages_in: u64,
     /// Messages that were sent, SendData included.
     pub messages_out: u64,

@@ -88,7 +88,7 @@ pub enum Body<'a> {
 impl<'a> Cell<'a> {
     /// Reads the cell at the front of `bytes`; the number is its length.
     ///
-    /// A cell whose checksum is wrong is [`Malformed::CellCrc`], which also says how long it claims to be.
+    /// A cell whose checksum is wrong is [`Malformed::CellCrc`], which also has the length from its header.
     pub fn parse(bytes: &'a [u8]) -> Result<(Cell<'a>, usize), Malformed> {
         let raw = Raw::parse(bytes)?;
         let kind = raw.kind()?;

@@ -1,4 +1,5 @@
-//! CRC-32C (Castagnoli), the checksum of every FPDU (RFC 5044 §4.4), over one slice or several.
+//! CRC-32C (Castagnoli) over one slice or several: the checksum of FPDUs (RFC 5044 §4.4), of cells and
+//! of iSCSI digests (RFC 7143 §13.1).
 //! The callers decide which bytes it covers and whether it is in use.
 
 use core::fmt;

@@ -174,7 +174,7 @@ pub enum Malformed {
         expected: u32,
         /// The checksum found behind them.
         got: u32,
-        /// Bytes of the cell as its own header says.
+        /// Bytes of the cell, computed from its header.
         len: usize,
     },
     /// Flags that a cell of this kind cannot have, or not together.
@@ -188,7 +188,7 @@ pub enum Malformed {
     /// The first cell of a packet has number 0, and no other.
     #[error("cell number {got} in {}", if *.first { "a first cell" } else { "another cell" })]
     CellSequence {
-        /// The cell says it is the first.
+        /// Whether the cell has the FIRST flag.
         first: bool,
         /// The number found.
         got: u16,

@@ -180,7 +180,7 @@ struct RawKeyed {
 pub struct Keyed {
     /// Chosen anew for each frame.
     pub nonce: u64,
-    /// HMAC over the nonces and the private data behind it.
+    /// HMAC over a label, the nonces so far and the private data behind it (docs/extensions.md).
     pub proof: Proof,
 }
 

@@ -167,7 +167,7 @@ impl fmt::Display for Tag {
     }
 }
 
-/// Writes the words whose flags are set, each behind a space.
+/// Writes the names of the flags that are set, each after a space.
 pub(super) fn flags(f: &mut fmt::Formatter<'_>, words: &[(bool, &str)]) -> fmt::Result {
     let set = words.iter().filter(|(set, _)| *set);
     set.into_iter()

@@ -128,8 +128,8 @@ impl Layout {
         }
         let at = phase as usize + MARKER_SPACING * k;
         // RFC 5044 §4.2: the pointer counts from the length field, which a leading marker moves
-        // back by its own size; that leading marker itself points nowhere. Above
-        // MAX_ULPDU_WITH_MARKERS the last pointer wraps, as it must on both sides.
+        // back by its own size; the pointer of that leading marker is 0. Above
+        // MAX_ULPDU_WITH_MARKERS the last pointer wraps, on both sides alike.
         let lead = if phase == 0 { Marker::LEN } else { 0 };
         let fpdu_ptr = at.saturating_sub(lead) as u16;
         Some((at, Marker { fpdu_ptr }))

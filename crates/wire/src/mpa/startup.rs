@@ -170,7 +170,7 @@ pub enum StartupError {
         /// Offset of the first wrong byte.
         at: usize,
     },
-    /// The frame is of the other kind; both sides believe they opened the connection.
+    /// The frame is of the other kind: both sides act as initiator, or both as responder.
     #[error("the peer sent an MPA {}, expected a {expected}", expected.other())]
     WrongKind {
         /// The kind that should have come.

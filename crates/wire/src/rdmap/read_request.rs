@@ -22,7 +22,7 @@ struct Raw {
     source_to: U64,
 }
 
-/// What to read, and where the requester wants it.
+/// The source in the responder's memory and the sink in the requester's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadRequest {
     /// The requester's buffer; the responder copies it into the response unchecked.
