@@ -27,7 +27,7 @@
 //! # Reading order
 //!
 //! [`number`] for the types of the fields, [`mpa`] for framing, [`ddp`] for segments, [`rdmap`] for
-//! messages, then [`ext`] and [`roce`]; [`cell`] and [`push`] depend on none of these. For storage:
+//! messages, then [`ext`] and [`roce`]; [`cell`] and [`push`] need only [`number`]. For storage:
 //! [`iscsi`] for the headers and [`iscsi::text`] for the login, [`scsi`] for what commands carry,
 //! [`iser`] for the header in front of both on an RDMA connection.
 
