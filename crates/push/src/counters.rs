@@ -1,13 +1,11 @@
-//! What a session counts.
-//! The numbers only grow, and say what happened, not what is owed.
-//! They refuse to know names and formats of statistics.
+//! Counters of a session since it began. They only grow; their names in statistics are chosen elsewhere.
 
 use crate::kind::Tally;
 
 /// Counts since the session began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Messages that arrived, SendData included, good or bad.
+    /// Messages that arrived, SendData included, valid or not.
     pub messages_in: u64,
     /// Messages that were sent, SendData included.
     pub messages_out: u64,
@@ -23,12 +21,12 @@ pub struct Counters {
     pub indications_in: u64,
     /// Indications that were sent in messages.
     pub indications_out: u64,
-    /// Messages of another function or version, answered.
+    /// Messages with an unknown function or version, answered.
     pub unknown: u64,
-    /// What the peer did against the rules, by its kind.
+    /// Violations of the peer, by kind.
     pub violations: Tally,
-    /// Messages and packets that the carrier, or a count that the peer told, says are lost.
+    /// Messages and packets that are lost, according to the carrier or to a count announced by the peer.
     pub lost: u64,
-    /// Packets that were refused because there was no room.
+    /// Packets that were refused because no element was free, or none was large enough.
     pub full: u64,
 }

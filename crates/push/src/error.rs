@@ -1,13 +1,12 @@
-//! Whose fault it is: the peer's (a [`Violation`]), the program's (a [`Misuse`]), or nobody's (a packet that is [`Refused`]).
-//! Each promises the numbers, and that what was wrong changed nothing but counters, so that the program decides whether to go on.
-//! It refuses to know what the program decides.
+//! Errors by their cause: the peer ([`Violation`]), the program ([`Misuse`]), or a shortage ([`Refused`]). Each carries the
+//! numbers involved. The offending part changes nothing but counters, so that the program may continue the session.
 
 use thiserror::Error;
 use verbena_wire::Malformed;
 
 use crate::output::{Channel, Packet};
 
-/// What a peer did wrong. The offending part was ignored and counted.
+/// A rule that the peer broke. The offending part was ignored and counted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[expect(missing_docs, reason = "the sentences say what the numbers are")]
 pub enum Violation {
@@ -68,7 +67,7 @@ pub enum Violation {
     Backlog { most: usize },
 }
 
-/// What the program did wrong.
+/// A call that the program may not make.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[expect(missing_docs, reason = "the sentences say what the numbers are")]
 pub enum Misuse {

@@ -1,6 +1,5 @@
-//! Violations by their kind: a name for each, and a count.
-//! It promises the same names for ever, since people and programs look for them.
-//! It refuses the numbers of a single violation: those are in its sentence.
+//! The kinds of violations, with a name and a counter for each. The names are stable, since operators and programs search for
+//! them; the numbers of a single violation are in its message only.
 
 use crate::error::Violation;
 
@@ -49,7 +48,7 @@ impl Kind {
         Kind::Backlog,
     ];
 
-    /// What it is called in a status.
+    /// The name in a status.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Malformed => "malformed",
@@ -108,17 +107,17 @@ impl Tally {
         }
     }
 
-    /// Of all kinds.
+    /// Violations of all kinds.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// Of this kind.
+    /// Violations of this kind.
     pub fn of(&self, kind: Kind) -> u64 {
         self.0.get(kind as usize).copied().unwrap_or_default()
     }
 
-    /// The kinds that there were, and how often.
+    /// The kinds that occurred, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (Kind, u64)> + '_ {
         let each = Kind::ALL.into_iter().map(|kind| (kind, self.of(kind)));
         each.filter(|(_, count)| *count > 0)

@@ -1,6 +1,5 @@
-//! The peer's pools, which we write to or send into, and what is known of each of their elements.
-//! They promise to give out an element once until the peer gave it back, always one that fits, and never of a pool that leaves.
-//! They refuse to know packets, and the messages that speak of pools.
+//! The peer's pools, which we write to or send into, and the state of each of their elements. An element is taken only while free,
+//! only for a packet that fits, and never from a pool that is being recalled or released.
 
 mod element;
 mod lease;
@@ -18,10 +17,10 @@ use crate::window::Credit;
 #[cfg(test)]
 mod tests;
 
-/// What is free of a pool.
+/// The free elements of a pool.
 #[derive(Debug)]
 enum Stock {
-    /// Elements of memory (B); the one that came back last is taken first, since it may still be in a cache.
+    /// Elements of memory (B); the most recently returned is taken first, since it may still be in a cache.
     Elements { uses: Vec<Use>, free: Vec<u32> },
     /// Descriptors, counted (A, C).
     Counted(Credit),
@@ -33,7 +32,7 @@ pub(crate) struct Lent {
     pub(crate) pool: Pool,
     pub(crate) lease: Lease,
     stock: Stock,
-    /// Transfers that are not at their end: writes under way, indications not sent.
+    /// Transfers that are not complete: writes in flight and indications not sent.
     busy: u32,
 }
 
@@ -66,8 +65,8 @@ impl Lent {
         self.busy > 0
     }
 
-    /// Packets that have left so far, where they are counted. Those that the carrier is not done with do not count: a message may
-    /// overtake them, and whoever is told of them would miss them.
+    /// Packets that the carrier is done with so far, where packets are counted. Packets still in the carrier's queues are excluded: an
+    /// announcement may overtake them, and the peer would count them as missing.
     pub(crate) fn left(&self) -> Option<u32> {
         match &self.stock {
             Stock::Elements { .. } => None,
@@ -75,13 +74,13 @@ impl Lent {
         }
     }
 
-    /// The first byte of an element; checked when the pool was taken in.
+    /// The address of an element; it was checked when the pool was accepted that no element's address wraps.
     pub(crate) fn address(&self, element: u32) -> To {
         let offset = u64::from(element) * u64::from(self.pool.size);
         self.pool.at.checked_add(offset).unwrap_or(self.pool.at)
     }
 
-    /// Takes the next element; a counted one has no number of its own.
+    /// Takes the next element; a counted one has no number, and 0 is returned.
     fn take(&mut self) -> Option<u32> {
         let element = match &mut self.stock {
             Stock::Elements { free, .. } => free.pop()?,
@@ -95,10 +94,10 @@ impl Lent {
         Some(element)
     }
 
-    /// Something happens to an element; `None` if it cannot.
+    /// Applies an event to an element; `None` if the event is impossible in its state.
     pub(crate) fn step(&mut self, element: u32, event: UseEvent) -> Option<Use> {
         let Stock::Elements { uses, free } = &mut self.stock else {
-            // A counted element is forgotten when its packet has left.
+            // Counted elements have no state; only the number in flight is kept.
             self.busy -= u32::from(event == UseEvent::Complete && self.busy > 0);
             return Some(Use::Used);
         };
@@ -126,7 +125,7 @@ pub(crate) enum Shortage {
 #[derive(Debug, Default)]
 pub(crate) struct Lents {
     pools: BTreeMap<u32, Lent>,
-    /// Usable pools with something free, by size: the smallest that fits is taken.
+    /// Usable pools with a free element, by size: the smallest that fits is taken.
     ready: BTreeSet<(u32, u32)>,
     /// Usable pools, by size.
     usable: BTreeSet<(u32, u32)>,
@@ -157,7 +156,7 @@ impl Lents {
         self.pools.values()
     }
 
-    /// Takes a pool in; the caller checked that there is none of this reference and that the limits allow it.
+    /// Adds a pool; the caller has checked that the reference is new and the limits allow it.
     pub(crate) fn insert(&mut self, pool: Pool, counts: bool) {
         self.elements += u64::from(pool.count);
         self.pools.insert(pool.reference, Lent::new(pool, counts));
@@ -167,14 +166,14 @@ impl Lents {
     }
 
     pub(crate) fn remove(&mut self, reference: u32) {
-        // Out of the books of usable pools first.
+        // Removes it from the sets of usable pools.
         self.change(reference, |lent| lent.lease = Lease::Gone);
         if let Some(lent) = self.pools.remove(&reference) {
             self.elements -= u64::from(lent.pool.count);
         }
     }
 
-    /// Changes a pool and keeps the books about it.
+    /// Changes a pool and updates the sets and sums.
     pub(crate) fn change<R>(
         &mut self,
         reference: u32,
@@ -199,17 +198,17 @@ impl Lents {
         Some(result)
     }
 
-    /// A packet of so many bytes would find an element.
+    /// Whether there is a free element for a packet of this length.
     pub(crate) fn has_room(&self, len: u32) -> bool {
         self.ready.range((len, 0)..).next().is_some()
     }
 
-    /// Takes the next free element of the smallest size that fits: its pool and number.
+    /// Takes a free element from a pool with the smallest elements that fit; returns pool and element.
     pub(crate) fn take(&mut self, len: u32) -> Result<(u32, u32), Shortage> {
         let Some(&(_, reference)) = self.ready.range((len, 0)..).next() else {
             let most = self.usable.last().map_or(0, |(size, _)| *size);
             let none = self.usable.range((len, 0)..).next().is_none();
-            // Without any pool one may come; with pools, a longer one is another matter.
+            // Without any pool the packet may fit one that comes; with pools it is too long for all of them.
             return Err(if none && !self.usable.is_empty() {
                 Shortage::TooLong { most }
             } else {
@@ -222,13 +221,13 @@ impl Lents {
             .ok_or(Shortage::Full)
     }
 
-    /// The peer gave an element back; `false` if it was not used.
+    /// The peer gave an element back; `false` if it was not in use.
     pub(crate) fn give_back(&mut self, reference: u32, element: u32) -> bool {
         let step = |lent: &mut Lent| lent.step(element, UseEvent::Return);
         self.change(reference, step).flatten().is_some()
     }
 
-    /// The peer says up to which number we may send; `Err` gives the possible numbers.
+    /// The peer grants sending up to this number; `Err` gives the possible range.
     pub(crate) fn raise(&mut self, reference: u32, limit: u32) -> Result<u32, (u32, u32)> {
         let raise = |lent: &mut Lent| match &mut lent.stock {
             Stock::Counted(credit) => credit.raise(limit, lent.pool.count),
@@ -237,7 +236,7 @@ impl Lents {
         self.change(reference, raise).unwrap_or(Ok(0))
     }
 
-    /// Sums that always hold.
+    /// Relations that always hold.
     #[cfg(test)]
     pub(crate) fn invariants(&self) {
         let usable = || self.pools.values().filter(|l| l.lease == Lease::Usable);

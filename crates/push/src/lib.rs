@@ -1,9 +1,9 @@
 //! The push-push messaging layer (P4–P7) for one side of a service connection: pools, credits, indications, transactions.
-//! It promises never to name memory outside a pool that the peer advertised, nor an element that the peer has not given
-//! back, and to stay within named limits whatever arrives. It refuses to know carriers, memory, clocks and network drivers.
+//! A session addresses only elements of pools that the peer advertised, each only while it is free, and stays within the named
+//! limits for any input. It does no I/O, holds no packet data and reads no clock.
 //!
-//! Reading order: [`settings`] → [`output`] → [`session`] (`send`, `receive`, `arrive`, `pools`, `config`, `pump`) → the books
-//! it keeps (`owned`, `lent`, `window`, `transactions`) → [`error`] and [`kind`].
+//! Reading order: [`settings`] → [`output`] → [`session`] (`send`, `receive`, `arrive`, `pools`, `config`, `pump`) → its state
+//! (`owned`, `lent`, `window`, `transactions`) → [`error`] and [`kind`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

@@ -1,6 +1,5 @@
-//! What a session wants done and has to tell, in the order in which it must be done.
-//! An output promises to name payload by packet number or by pool and element, never by its bytes.
-//! It refuses to know how a carrier does it.
+//! What a session asks of its carrier and reports to its program, in the order in which it must be done. An output names payload
+//! by packet number or by pool and element and never contains its bytes.
 
 use core::fmt;
 
@@ -25,7 +24,7 @@ impl fmt::Display for Channel {
     }
 }
 
-/// The number of a packet that the program handed over; its bytes stay with the program until [`Event::Sent`].
+/// The number of a packet passed to [`send`](crate::Session::send); the program keeps its bytes until [`Event::Sent`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Packet(pub u64);
 
@@ -35,7 +34,7 @@ impl fmt::Display for Packet {
     }
 }
 
-/// Something to do, or to know.
+/// A request to the carrier, or an event for the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// For the carrier: send this message on the control channel.
@@ -45,25 +44,25 @@ pub enum Output {
     SendData {
         /// The packet.
         packet: Packet,
-        /// What goes before its bytes.
+        /// The bytes before the packet's.
         head: [u8; crate::session::SEND_DATA_HEAD],
-        /// Its bytes.
+        /// Bytes of the packet.
         len: u32,
     },
     /// For the carrier (A): send the packet bare on the data channel; report it written.
     SendPacket {
         /// The packet.
         packet: Packet,
-        /// Its bytes.
+        /// Bytes of the packet.
         len: u32,
     },
     /// For the carrier (B): RDMA write of the packet on the data channel; report it written.
     Write {
         /// The packet.
         packet: Packet,
-        /// The peer's memory.
+        /// STag of the peer's memory.
         handle: Stag,
-        /// The first byte there.
+        /// Address of the first byte.
         at: To,
         /// The packet's bytes.
         len: u32,
@@ -74,9 +73,9 @@ pub enum Output {
     Post {
         /// Our pool.
         pool: u32,
-        /// The first of them.
+        /// The first element.
         first: u32,
-        /// How many.
+        /// Number of elements.
         count: u32,
     },
     /// For the carrier (C): copy data of the message just handled into an element of our pool.
@@ -85,12 +84,12 @@ pub enum Output {
         pool: u32,
         /// The element.
         element: u32,
-        /// Where the data begins in the message.
+        /// Offset of the data in the message.
         from: usize,
-        /// Its bytes.
+        /// Bytes of the data.
         len: u32,
     },
-    /// For the carrier (A): take the pool's descriptors out of the data channel's receive queue.
+    /// For the carrier (A): remove the pool's descriptors from the data channel's receive queue.
     Withdraw {
         /// Our pool.
         pool: u32,
@@ -99,10 +98,10 @@ pub enum Output {
     Event(Event),
 }
 
-/// Something for the program to know.
+/// An event for the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A packet lies in an element of our pool, which is the program's until it
+    /// A packet is in an element of our pool; the program has the element until it
     /// [gives it back](crate::Session::give_back).
     Arrived {
         /// Our pool.
@@ -112,39 +111,39 @@ pub enum Event {
         /// Bytes stored.
         len: u32,
     },
-    /// A packet has left and its bytes are the program's again.
+    /// The carrier is done with a packet; the program may reuse its bytes.
     Sent {
         /// The packet.
         packet: Packet,
     },
-    /// A packet that was refused as [`Full`](crate::Refused::Full) might go now.
+    /// A packet that was refused as [`Full`](crate::Refused::Full) may be tried again.
     Room,
-    /// The peer lent us a pool.
+    /// The peer advertised a pool.
     PoolLent(Pool),
     /// A pool of the peer is gone: the peer recalled it, or we released it.
     PoolGone {
         /// The peer's pool.
         pool: u32,
     },
-    /// Our pool will not be touched from outside again: its memory may be freed.
+    /// The peer has stopped using our pool: its memory may be freed.
     PoolFreed {
         /// Our pool.
         pool: u32,
     },
-    /// The peer asks for more elements; it needs no answer but [`advertise`](crate::Session::advertise).
+    /// The peer asks for more elements; [`advertise`](crate::Session::advertise) is the only answer, and optional.
     PoolWanted {
-        /// How many.
+        /// Number of elements.
         count: u32,
         /// Bytes of each.
         size: u32,
     },
-    /// The peer asks the configuration service; must be [answered](crate::Session::reply).
+    /// The peer sent a configuration request; it must be [answered](crate::Session::reply).
     Asked {
-        /// Names the request in the answer.
+        /// Identifies the request in the answer.
         context: u64,
-        /// What for.
+        /// The operation.
         operation: Operation,
-        /// What the operation needs.
+        /// Arguments of the operation.
         data: Vec<u8>,
     },
     /// The answer to our request.
@@ -153,12 +152,12 @@ pub enum Event {
         context: u64,
         /// The operation.
         operation: Operation,
-        /// How it went.
+        /// The outcome.
         status: Status,
-        /// What the operation gives.
+        /// Results of the operation.
         data: Vec<u8>,
     },
-    /// The peer does not know one of our messages.
+    /// The peer answered that it does not support one of our messages.
     NotUnderstood {
         /// Its transaction.
         context: u64,

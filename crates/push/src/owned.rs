@@ -1,6 +1,5 @@
-//! A pool of ours that the peer writes to or sends into, and what is known of each of its elements.
-//! It promises that an element is the peer's or the program's, never both, and that an arrival is believed once.
-//! It refuses to know its memory, and the messages that speak of it.
+//! A pool of ours that the peer writes to or sends into, and the state of each of its elements. An element belongs to the peer or
+//! to the program, never to both, and each arrival is accepted once. The pool's memory and the messages about it are handled elsewhere.
 
 use std::collections::VecDeque;
 
@@ -12,23 +11,23 @@ use crate::window::Grant;
 #[cfg(test)]
 mod tests;
 
-/// Who has an element of our pool.
+/// The state of an element of our pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Hold {
     /// The peer may write to it.
     Lent,
-    /// A packet lies in it: the program's.
+    /// A packet is in it; the program has it.
     Held,
-    /// The program gave it back; the peer does not know yet.
+    /// The program gave it back; the peer has not been told yet.
     Returning,
 }
 
-/// What happens to an element of our pool.
+/// An event of an element of our pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HoldEvent {
     /// A packet was indicated.
     Arrive,
-    /// The program is done with it.
+    /// The program gives it back.
     GiveBack,
     /// The peer is told.
     Update,
@@ -46,27 +45,27 @@ impl Hold {
     }
 }
 
-/// How far a pool of ours is from being freed (P6).
+/// The state of a pool of ours (P6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Tenure {
     /// In use.
     Lent,
-    /// We asked the peer to stop.
+    /// The peer was asked to stop using it.
     Recalled,
-    /// The peer has stopped; packets on their way are waited for.
+    /// The peer has stopped; packets in flight are awaited.
     Draining,
-    /// The peer is done with it; only the program may still hold elements.
+    /// The peer has stopped and nothing is in flight; only the program may still hold elements.
     Free,
 }
 
-/// What happens to a pool of ours.
+/// An event of a pool of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TenureEvent {
-    /// The program wants it back.
+    /// The program recalls it.
     Recall,
-    /// The peer has stopped, as we asked, or by itself.
+    /// The peer has stopped, on our request or on its own.
     Stopped,
-    /// Nothing is on its way any more.
+    /// Nothing is in flight any more.
     Drained,
 }
 
@@ -77,7 +76,7 @@ impl Tenure {
             (Tenure::Lent, TenureEvent::Recall) => Some(Tenure::Recalled),
             (Tenure::Lent | Tenure::Recalled, TenureEvent::Stopped) => Some(Tenure::Draining),
             (Tenure::Draining, TenureEvent::Drained) => Some(Tenure::Free),
-            // Both sides asked at once: the second answer changes nothing.
+            // Both sides asked at the same time: the second answer changes nothing.
             (Tenure::Draining, TenureEvent::Stopped) => Some(Tenure::Draining),
             (Tenure::Free, TenureEvent::Stopped) => Some(Tenure::Free),
             _ => None,
@@ -85,15 +84,15 @@ impl Tenure {
     }
 }
 
-/// So many elements are worth a message.
+/// Elements that justify an update message, unless a quarter of the pool is fewer.
 const SOME: u32 = 8;
 
-/// Descriptors in the order in which packets fall into them (A, C).
+/// Receive descriptors in the order in which packets consume them (A, C).
 #[derive(Debug)]
 pub(crate) struct Posted {
     queue: VecDeque<u32>,
     grant: Grant,
-    /// How many the peer said it has sent, and how many it had said when we looked for missing ones last.
+    /// How many packets the peer announced as sent, and the announcement at the last `give_up`.
     announced: Option<u32>,
     aged: Option<u32>,
 }
@@ -106,13 +105,13 @@ pub(crate) struct Owned {
     tenure: Tenure,
     lent: u32,
     held: u32,
-    /// Elements that are returning, in the order in which they were given back.
+    /// Elements in state `Returning` that the peer is to be told of, in the order in which they were given back.
     returning: Vec<u32>,
     posted: Option<Posted>,
 }
 
 impl Owned {
-    /// `counts` if its elements are descriptors.
+    /// `counts` if its elements are receive descriptors.
     pub(crate) fn new(pool: Pool, counts: bool) -> Owned {
         let posted = counts.then(|| Posted {
             queue: (0..pool.count).collect(),
@@ -145,7 +144,7 @@ impl Owned {
         next.is_some()
     }
 
-    /// Nothing but the program keeps it.
+    /// Whether it can be forgotten: the peer is done with it and the program holds no element.
     pub(crate) fn is_over(&self) -> bool {
         self.tenure == Tenure::Free && self.held == 0
     }
@@ -156,7 +155,7 @@ impl Owned {
         Some(())
     }
 
-    /// An element was indicated.
+    /// An element was indicated (B).
     pub(crate) fn arrive(&mut self, element: u32, length: u32) -> Result<(), Violation> {
         let pool = self.pool.reference;
         let size = self.pool.size;
@@ -188,7 +187,7 @@ impl Owned {
         u32::try_from(offset / size).ok()
     }
 
-    /// A packet fell into the descriptor that is next; returns its element.
+    /// A packet consumed the next descriptor; returns its element.
     pub(crate) fn fall(&mut self, length: u32) -> Result<u32, Violation> {
         let (pool, size) = (self.pool.reference, self.pool.size);
         let posted = self.posted.as_mut().ok_or(Violation::PacketOverrun)?;
@@ -198,7 +197,7 @@ impl Owned {
             .ok_or(Violation::PacketOverrun)?;
         posted.queue.pop_front();
         if !posted.grant.receive() {
-            // Given up for lost, or sent without credit: the carrier's descriptor is spent, and so is ours.
+            // Given up for lost, or sent without credit: the carrier's descriptor is consumed, and so is ours.
             if self.tenure == Tenure::Lent {
                 posted.queue.push_back(element);
             }
@@ -209,7 +208,7 @@ impl Owned {
         self.lent -= 1;
         self.held += 1;
         if length > size {
-            // The descriptor is spent, and nothing of it is the program's.
+            // The descriptor is consumed, but the program does not get the element.
             self.give_back(element);
             return Err(Violation::Length {
                 pool,
@@ -221,7 +220,7 @@ impl Owned {
         Ok(element)
     }
 
-    /// The program is done with an element; `false` if it was not the program's. Tells whether it is lent again.
+    /// The program gives an element back. `None` if the program did not have it; otherwise whether the element is lent again.
     pub(crate) fn give_back(&mut self, element: u32) -> Option<bool> {
         self.step(element, HoldEvent::GiveBack)?;
         self.held -= 1;
@@ -235,12 +234,12 @@ impl Owned {
         Some(again)
     }
 
-    /// So many packets of the peer are lost; returns how many can be.
+    /// This many packets of the peer are lost; returns how many can have been.
     pub(crate) fn lose(&mut self, count: u32) -> u32 {
         self.posted.as_mut().map_or(0, |p| p.grant.lose(count))
     }
 
-    /// The peer says how many packets had left it when it said so; `Err` gives the numbers that are possible.
+    /// The peer announces how many packets it had sent at that time; `Err` gives the possible range.
     pub(crate) fn announce(&mut self, number: u32) -> Result<(), (u32, u32)> {
         let Some(posted) = &mut self.posted else {
             return Err((0, 0));
@@ -250,8 +249,8 @@ impl Owned {
             if !posted.grant.is_passed(number) {
                 return Err((from, from.wrapping_add(posted.grant.left())));
             }
-            // Packets that left after it was composed were faster. But who says the same again a refresh later has sent nothing
-            // since: then we counted too many, because some came after we had given them up.
+            // Packets sent after the announcement arrived before it. But a peer that announces the same number again a refresh later has
+            // sent nothing since: then our count is too high, because some packets arrived after we had given them up.
             if posted.aged == Some(number) {
                 posted.grant.correct(number, self.pool.count);
             }
@@ -260,8 +259,8 @@ impl Owned {
         Ok(())
     }
 
-    /// Gives up what was announced before this was called last and has not arrived; returns how many that are. What was announced
-    /// since then may still be on its way.
+    /// Gives up packets that were announced before the previous call and have not arrived; returns how many. Packets that were
+    /// announced since then may still be in flight.
     pub(crate) fn give_up(&mut self) -> u32 {
         let Some(posted) = &mut self.posted else {
             return 0;
@@ -271,16 +270,16 @@ impl Owned {
         posted.grant.lose(missing.unwrap_or(0))
     }
 
-    /// How many packets were announced and have not arrived.
+    /// Packets that were announced and have not arrived.
     pub(crate) fn missing(&self) -> u32 {
         let posted = self.posted.as_ref();
         let missing = posted.and_then(|p| p.grant.missing(p.announced?));
         missing.unwrap_or(0)
     }
 
-    /// Elements to tell the peer of are enough to be worth a message, or the peer has none left.
+    /// Whether to tell the peer of returned elements: there are enough for a message, or the peer has none left.
     pub(crate) fn is_due(&self, hurry: bool) -> bool {
-        // A pool that is leaving is not lent again.
+        // A recalled pool is not lent again.
         if self.tenure != Tenure::Lent {
             return false;
         }
@@ -291,12 +290,12 @@ impl Owned {
             ),
             None => (self.returning.len() as u32, self.lent),
         };
-        // Some at a time: while the peer has others, a message for each would be waste. But not many: elements that are used
-        // again soon are still in the processor's cache.
+        // In batches: while the peer has other elements, a message for each would be waste. But not in large ones: elements that
+        // are reused soon are still in the processor's cache.
         owed > 0 && (hurry || left == 0 || owed >= (self.pool.count / 4).min(SOME))
     }
 
-    /// Takes what the peer is told, as ranges; `most` of them.
+    /// Appends the ranges to tell the peer, up to `most` in `out`, and marks their elements as lent.
     pub(crate) fn update(&mut self, most: usize, out: &mut Vec<Range>) {
         let pool = self.pool.reference;
         if let Some(posted) = &mut self.posted {
@@ -309,7 +308,7 @@ impl Owned {
             back.iter().for_each(|e| self.relend(*e));
             return;
         }
-        // Neighbours share a range.
+        // Adjacent elements share a range.
         self.returning.sort_unstable();
         let mut taken = 0;
         for &element in &self.returning {
@@ -337,7 +336,7 @@ impl Owned {
         }
     }
 
-    /// What was granted, to say it again (A, C).
+    /// The current grant, to repeat it (A, C).
     pub(crate) fn again(&self) -> Option<Range> {
         let (first, count) = self.posted.as_ref()?.grant.again();
         Some(Range {
@@ -347,7 +346,7 @@ impl Owned {
         })
     }
 
-    /// Inequalities that always hold.
+    /// Relations that always hold.
     #[cfg(test)]
     pub(crate) fn invariants(&self) {
         let of = |hold| self.holds.iter().filter(|h| **h == hold).count();

@@ -1,9 +1,9 @@
-//! One side of a service connection (P4): owner of the pools that it advertises, user of those that the peer advertises.
-//! It promises to do nothing but through its outputs, in order, and to go on after every violation: what was wrong is ignored.
-//! It refuses to know bytes of packets; of messages it knows all.
+//! One side of a service connection (P4): owner of the pools that it advertises, user of those that the peer advertises. A session
+//! acts only through its outputs, in order, and continues after every violation, of which the offending part is ignored. It encodes
+//! and decodes messages itself and never sees the bytes of packets, except inside SendData messages.
 //!
-//! In which order to call: after any `handle_*` or other call, [`poll`](Session::poll) until there is no output, and do
-//! each output before the next. Messages are composed by `poll`, so that what happened since the last one shares a message.
+//! Order of calls: after any `handle_*` or other call, [`poll`](Session::poll) until there is no output, and perform each output
+//! before the next. `poll` composes messages, so that everything since the last poll shares a message.
 
 mod arrive;
 mod config;
@@ -32,19 +32,19 @@ use send::Flight;
 #[cfg(test)]
 mod tests;
 
-/// What goes before a packet in a SendData message.
+/// Bytes before the packet in a SendData message.
 pub const SEND_DATA_HEAD: usize = Envelope::LEN + 4;
 
-/// In a flush request: the pool is the receiver's, whose user has stopped. Without it, the sender's.
+/// Bit of a reference in a flush request: set, the pool is the receiver's and its user has stopped; clear, it is the sender's.
 pub const YOURS: u32 = 0x8000_0000;
 
-/// Whether we have asked for more elements.
+/// Whether more elements were requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asking {
     No,
-    /// A message of this size is due.
+    /// A request for elements of this size is due.
     Due(u32),
-    /// It was sent, and nothing came yet.
+    /// It was sent, and not satisfied yet.
     Sent(u32),
 }
 
@@ -56,26 +56,26 @@ pub struct Session {
     outputs: VecDeque<Output>,
     /// Composed messages that wait for credit; bounded by pools, transactions and the peer's credit.
     outbox: VecDeque<Vec<u8>>,
-    /// Messages that we may send, and that the peer may.
+    /// How many messages we may send, and how many the peer may.
     credit: Credit,
     grant: Grant,
     owned: BTreeMap<u32, Owned>,
     owned_elements: u64,
     lents: Lents,
     flights: BTreeMap<Packet, Flight>,
-    /// Writes that have ended and are to be indicated: pool, element, length.
+    /// Completed writes that are to be indicated: pool, element, length.
     indications: VecDeque<(u32, u32, u32)>,
     transactions: Transactions,
     asking: Asking,
     /// The shortest packet that was refused.
     refused: Option<u32>,
-    /// The peer ran low: tell it of every element.
+    /// The peer ran low: tell it of every returned element.
     hurry: bool,
     next_packet: u64,
 }
 
 impl Session {
-    /// A session at the beginning of a connection; both sides begin at the same time.
+    /// A session at the beginning of a connection; both sides start with the same state.
     pub fn new(settings: Settings) -> Result<Session, Misuse> {
         Ok(Session {
             settings: settings.check()?,
@@ -107,24 +107,24 @@ impl Session {
         &self.counters
     }
 
-    /// Free elements of the peer's pools: packets that may be sent.
+    /// Free elements of the peer's pools: packets that can be sent now.
     pub fn free(&self) -> u64 {
         self.lents.free()
     }
 
-    /// Packets that are under way.
+    /// Packets that the carrier is not done with.
     pub fn under_way(&self) -> usize {
         self.flights.len()
     }
 
-    /// Our requests that wait for answers.
+    /// Our open requests.
     pub fn waiting(&self) -> usize {
         self.transactions.waiting()
     }
 
-    /// Receive descriptors that the carrier keeps posted on the control channel, each again as soon as its message was
-    /// handled. Those of the data channel are posted as [`Output::Post`] says. In arrangement C
-    /// [`advertise`](Session::advertise) raises it, and the size with it: post before polling.
+    /// Receive descriptors that the carrier keeps posted on the control channel, each posted again as soon as its message was
+    /// handled. Those of the data channel are posted on [`Output::Post`]. In arrangement C
+    /// [`advertise`](Session::advertise) raises the number, and possibly the size: post before polling.
     pub fn descriptors(&self) -> u32 {
         let frames = match self.settings.arrangement {
             Arrangement::Single => self.owned.values().map(|o| o.pool().count).sum(),
@@ -133,7 +133,7 @@ impl Session {
         self.settings.messages.saturating_add(frames)
     }
 
-    /// Bytes that each of those descriptors must hold.
+    /// Bytes of each of those descriptors.
     pub fn message_size(&self) -> u32 {
         let frames = self.owned.values().map(|o| o.pool().size);
         let head = SEND_DATA_HEAD as u32;
@@ -145,7 +145,7 @@ impl Session {
         }
     }
 
-    /// The next thing to do or to know.
+    /// The next output.
     pub fn poll(&mut self) -> Option<Output> {
         if self.outputs.is_empty() {
             self.pump();
@@ -153,8 +153,8 @@ impl Session {
         self.outputs.pop_front()
     }
 
-    /// The carrier knows that so many messages or packets of the peer on this channel are lost (A): their credit is
-    /// given back.
+    /// The carrier detected that this many messages or packets of the peer on this channel are lost (A): their credit is
+    /// granted again.
     pub fn handle_lost(&mut self, channel: Channel, count: u32) {
         let lost = match (self.settings.arrangement, channel) {
             (Arrangement::Sends, Channel::Data) => {
@@ -162,15 +162,15 @@ impl Session {
                 self.settle_drained();
                 lost
             }
-            // In C it is not known which window a lost message belonged to: the peer's announcement tells.
+            // In C a lost message may belong to either window, which the peer's announcement resolves; in B packets are not counted.
             (Arrangement::Single, _) | (_, Channel::Data) => 0,
             (_, Channel::Control) => self.grant.lose(count),
         };
         self.counters.lost += u64::from(lost);
     }
 
-    /// Says again what a carrier without acknowledgement may have lost: call it when nothing has moved for a while.
-    /// Never needed where channels are acknowledged.
+    /// Repeats what a carrier without acknowledgement may have lost: to be called when there was no progress for a while. Not needed
+    /// where channels are acknowledged.
     pub fn refresh(&mut self) {
         if self.is_backlogged() {
             return;
@@ -178,7 +178,7 @@ impl Session {
         if let Asking::Sent(size) = self.asking {
             self.asking = Asking::Due(size);
         }
-        // What was announced before the last refresh and has not arrived will not arrive.
+        // What was announced before the last refresh and has not arrived is lost.
         let given_up: u32 = self.owned.values_mut().map(Owned::give_up).sum();
         self.counters.lost += u64::from(given_up);
         self.settle_drained();
@@ -191,7 +191,7 @@ impl Session {
         self.outputs.push_back(Output::Event(event));
     }
 
-    /// Input is refused while too many outputs wait.
+    /// Whether so many outputs wait that input is an error.
     fn is_backlogged(&self) -> bool {
         self.outputs.len() >= self.settings.limits.outputs
     }
@@ -201,7 +201,7 @@ impl Session {
         violation
     }
 
-    /// Tells the program once that a refused packet may be tried again.
+    /// Reports once that a refused packet may be tried again.
     fn tell_room(&mut self) {
         if let Asking::Due(size) | Asking::Sent(size) = self.asking
             && self.lents.free() >= u64::from(self.settings.low)
@@ -221,7 +221,7 @@ impl Session {
         pools.map(|o| (*o.pool(), o.tenure())).collect()
     }
 
-    /// Inequalities that always hold.
+    /// Relations that always hold.
     #[cfg(test)]
     pub(crate) fn invariants(&self) {
         let limits = &self.settings.limits;

@@ -1,6 +1,5 @@
-//! What is chosen when a session is made: the arrangement of channels, sizes, and a limit on everything that can grow.
-//! Settings promise to be checked once, before a session exists.
-//! They refuse to know where they came from.
+//! The settings of a session: the arrangement of channels, sizes, and a limit on everything that can grow. They are checked once,
+//! by `Session::new`.
 
 use crate::error::Misuse;
 use crate::output::Channel;
@@ -22,7 +21,7 @@ impl Arrangement {
     pub const ALL: [Arrangement; 3] =
         [Arrangement::Sends, Arrangement::Writes, Arrangement::Single];
 
-    /// The channel that packets travel on.
+    /// The channel that carries packets.
     pub const fn data_channel(self) -> Channel {
         match self {
             Arrangement::Sends | Arrangement::Writes => Channel::Data,
@@ -30,7 +29,7 @@ impl Arrangement {
         }
     }
 
-    /// The elements of a pool are receive descriptors, used in order and counted, instead of memory that is addressed.
+    /// Whether the elements of a pool are receive descriptors, used in order and counted, instead of addressed memory.
     pub const fn counts(self) -> bool {
         !matches!(self, Arrangement::Writes)
     }
@@ -47,21 +46,21 @@ pub enum Naming {
     Address,
 }
 
-/// The most of everything that the peer or the program can make grow.
+/// Limits on everything that the peer or the program can make grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Pools of one owner.
     pub pools: u32,
     /// Elements of all pools of one owner together.
     pub elements: u32,
-    /// Requests of one side that wait for their answers; also answers that one side owes.
+    /// Open requests of one side; also answers that one side owes.
     pub transactions: u32,
-    /// Outputs that wait to be polled; input is refused beyond it.
+    /// Outputs not yet polled; beyond it input is an error.
     pub outputs: usize,
 }
 
 impl Limits {
-    /// What a driver needs and a hostile peer cannot abuse: a few megabytes.
+    /// Enough for a driver; bounds the memory of a session to a few megabytes.
     pub const DEFAULT: Limits = Limits {
         pools: 1024,
         elements: 1 << 17,
@@ -70,34 +69,34 @@ impl Limits {
     };
 }
 
-/// Everything that is chosen about a session.
+/// The settings of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// Both sides must choose the same.
     pub arrangement: Arrangement,
     /// How our transfers are indicated.
     pub naming: Naming,
-    /// Bytes of the longest message; both sides must choose the same. A SendData may be longer, by its pool's elements.
+    /// Bytes of the longest message; both sides must choose the same. A SendData may be longer, by the size of its pool's elements.
     pub frame: u32,
     /// Receive descriptors that we keep posted for messages other than SendData.
     pub messages: u32,
-    /// Ask for more when fewer elements than this are free; 0 asks only when there is none.
+    /// Ask for more when fewer elements than this are free; 0 asks only when a packet was refused.
     pub low: u32,
-    /// How many elements to ask for.
+    /// Number of elements to ask for.
     pub ask: u32,
     /// The limits.
     pub limits: Limits,
 }
 
-/// The shortest frame: a pool and some configuration data fit.
+/// The shortest frame: holds a pool entry and some configuration data.
 pub const MIN_FRAME: u32 = 64;
 /// The longest frame.
 pub const MAX_FRAME: u32 = 1 << 20;
-/// The most descriptors for messages.
+/// Most descriptors for messages.
 pub const MAX_MESSAGES: u32 = 1 << 16;
 
 impl Settings {
-    /// The usual ones.
+    /// The default settings.
     pub const fn new(arrangement: Arrangement) -> Settings {
         Settings {
             arrangement,
@@ -110,7 +109,7 @@ impl Settings {
         }
     }
 
-    /// Refuses numbers that a session could not keep its promises with.
+    /// Checks every number against the range that a session supports.
     pub(crate) fn check(self) -> Result<Settings, Misuse> {
         let limits = self.limits;
         let fields = [
@@ -119,7 +118,7 @@ impl Settings {
             ("low", self.low, 0, i32::MAX as u32),
             ("ask", self.ask, 1, i32::MAX as u32),
             ("pools", limits.pools, 1, 1 << 24),
-            // Running numbers of 32 bits are compared across less than half their range.
+            // Differences of 32-bit running numbers must stay below half the range.
             ("elements", limits.elements, 1, 1 << 28),
             ("transactions", limits.transactions, 1, 1 << 20),
         ];

@@ -1,43 +1,42 @@
-//! Requests that wait: ours for the peer's answers, and the peer's for ours.
-//! It promises that a context is answered once, and that neither list grows beyond its limit.
-//! It refuses to know what the answers do.
+//! Open requests: ours that wait for the peer's answers, and the peer's that wait for ours. A context is answered once, and each
+//! list is limited by `Limits::transactions`.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use verbena_wire::push::Operation;
 
-/// What we asked the peer.
+/// A request to the peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Open {
     /// To stop using these pools of ours.
     Flush(Vec<u32>),
-    /// To take this pool of its own back.
+    /// To take this pool of the peer back.
     Release(u32),
-    /// Something of its configuration service.
+    /// To its configuration service.
     Config,
 }
 
-/// The peer asked us to stop using pools of its own.
+/// A request of the peer to stop using pools of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Recall {
     pub(crate) context: u64,
-    /// Those that transfers are still under way to.
+    /// The pools with transfers still in flight.
     pub(crate) busy: Vec<u32>,
 }
 
-/// Requests that were said again and answered; each may be answered once more. Of older ones nothing is on its way any more.
+/// Requests that were repeated and answered are remembered, since a second answer may follow; of older ones none is expected.
 const ECHOES: usize = 64;
 
-/// A request of ours.
+/// A request of ours that is open.
 #[derive(Debug)]
 struct Ours {
     open: Open,
-    /// The request, to say it again, and whether that was done.
+    /// The encoded request, to repeat it, and whether that was done.
     request: Vec<u8>,
     again: bool,
 }
 
-/// All that waits.
+/// All open requests.
 #[derive(Debug, Default)]
 pub(crate) struct Transactions {
     next: u64,
@@ -45,12 +44,12 @@ pub(crate) struct Transactions {
     echoes: VecDeque<u64>,
     /// The peer's configuration requests.
     asked: BTreeMap<u64, Operation>,
-    /// The peer's flush requests, in the order in which they came.
+    /// The peer's flush requests, in order of arrival.
     recalls: Vec<Recall>,
 }
 
 impl Transactions {
-    /// A context for something that is not answered, too.
+    /// A new context; also for messages without an answer.
     pub(crate) fn context(&mut self) -> u64 {
         self.next = self.next.wrapping_add(1);
         self.next
@@ -83,12 +82,12 @@ impl Transactions {
         Some(ours.open)
     }
 
-    /// It was answered already, and asked more than once.
+    /// Whether the request was repeated and has been answered already.
     pub(crate) fn is_echo(&self, context: u64) -> bool {
         self.echoes.contains(&context)
     }
 
-    /// The requests that wait, as they were sent, to be said again.
+    /// The open requests as they were sent, to be repeated.
     pub(crate) fn again(&mut self) -> impl Iterator<Item = Vec<u8>> + '_ {
         self.ours.values_mut().map(|ours| {
             ours.again = true;
@@ -96,7 +95,7 @@ impl Transactions {
         })
     }
 
-    /// The peer asks; `Some(false)` if it asked already, `None` if it asks too much.
+    /// Adds a request of the peer; `Some(false)` if it is open already, `None` if `most` are open.
     pub(crate) fn ask(&mut self, context: u64, operation: Operation, most: u32) -> Option<bool> {
         if self.asked.contains_key(&context) {
             return Some(false);
@@ -110,7 +109,7 @@ impl Transactions {
         self.asked.remove(&context)
     }
 
-    /// The peer wants pools back; `false` if it has asked too often.
+    /// Adds a flush request of the peer; `false` if `most` are open.
     pub(crate) fn recall(&mut self, recall: Recall, most: u32) -> bool {
         let room = self.recalls.len() < most as usize;
         let known = self.recalls.iter().any(|r| r.context == recall.context);
@@ -120,14 +119,14 @@ impl Transactions {
         room || known
     }
 
-    /// Nothing is under way to this pool any more.
+    /// No transfer to this pool is in flight any more.
     pub(crate) fn drained(&mut self, pool: u32) {
         for recall in &mut self.recalls {
             recall.busy.retain(|p| *p != pool);
         }
     }
 
-    /// The contexts of flush requests that can be answered.
+    /// Removes the flush requests that can be answered and returns their contexts.
     pub(crate) fn answerable(&mut self) -> Vec<u64> {
         let done = |recall: &Recall| recall.busy.is_empty();
         let contexts = self.recalls.iter().filter(|r| done(r)).map(|r| r.context);

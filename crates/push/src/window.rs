@@ -1,14 +1,14 @@
-//! Credits that are counted: how many may be sent, and how many may arrive, as running numbers since the beginning.
-//! Both sides promise that no more is under way than there are receive descriptors; a repeated or lost grant does no harm,
-//! because a grant says up to which number. It refuses to know what is counted: messages, packets or frames.
+//! Counted credits: how many may be sent, and how many may arrive, as running numbers since the beginning. No more is in flight than
+//! there are receive descriptors, and a repeated or lost grant does no harm, because a grant names the number up to which the other
+//! side may send. The same types count messages and packets.
 
 #[cfg(test)]
 mod tests;
 
-/// The pool reference under which receive descriptors for messages are given back; no real pool has it.
+/// The pool reference under which receive descriptors for messages are granted; no pool may have it.
 pub const MESSAGES: u32 = 0x7fff_ffff;
 
-/// The messages that each side may send before the other gave any descriptor: agreed by this layer.
+/// Messages that each side may send before the first grant of the other.
 pub const FIRST_MESSAGES: u32 = 8;
 
 /// How far `to` is ahead of `from`; 0 if it is not.
@@ -21,7 +21,7 @@ fn ahead(from: u32, to: u32) -> u32 {
     }
 }
 
-/// What we may send.
+/// How many we may send.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Credit {
     sent: u32,
@@ -41,16 +41,16 @@ impl Credit {
         ahead(self.sent, self.limit)
     }
 
-    /// Counts one that is sent; the caller looked that there is credit, or overdraws.
+    /// Counts one that is sent; the caller has checked the credit, or overdraws.
     pub(crate) fn spend(&mut self) {
         self.sent = self.sent.wrapping_add(1);
     }
 
-    /// The peer says up to which number we may send; returns how many more that are. More than `most` under way is an error.
+    /// The peer grants sending up to this number; returns how many more that are. More than `most` in flight is an error.
     pub(crate) fn raise(&mut self, limit: u32, most: u32) -> Result<u32, (u32, u32)> {
         let more = ahead(self.limit, limit);
         if more == 0 {
-            // An old grant once more.
+            // A repeated grant.
             return Ok(0);
         }
         if ahead(self.sent, limit) > most {
@@ -61,7 +61,7 @@ impl Credit {
     }
 }
 
-/// What the peer may send us.
+/// How many the peer may send to us.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Grant {
     received: u32,
@@ -82,7 +82,7 @@ impl Grant {
         self.told
     }
 
-    /// What the peer may still send.
+    /// How many the peer may still send.
     pub(crate) fn left(&self) -> u32 {
         ahead(self.received, self.told)
     }
@@ -103,18 +103,18 @@ impl Grant {
         lost
     }
 
-    /// How many of those sent up to `number` have not arrived; `None` if so many cannot have been sent.
+    /// How many of those sent up to `number` have not arrived; `None` if that many cannot have been sent.
     pub(crate) fn missing(&self, number: u32) -> Option<u32> {
         let missing = number.wrapping_sub(self.received);
         (missing <= self.left()).then_some(missing)
     }
 
-    /// So many were counted already, and more.
+    /// Whether more than `number` were counted already.
     pub(crate) fn is_passed(&self, number: u32) -> bool {
         ahead(number, self.received) > 0
     }
 
-    /// So many were sent, and no more, whatever we counted; nor can the peer believe that it has more than `most` credits.
+    /// Sets the count to `number`, and limits the credit of the peer to `most`.
     pub(crate) fn correct(&mut self, number: u32, most: u32) {
         self.received = number;
         if self.left() > most {
@@ -122,19 +122,19 @@ impl Grant {
         }
     }
 
-    /// How many the peer could be granted if it may have `posted` under way.
+    /// How many more can be granted if the peer may have `posted` in flight.
     pub(crate) fn owed(&self, posted: u32) -> u32 {
         ahead(self.told, self.received.wrapping_add(posted))
     }
 
-    /// Grants that: the first new number and how many.
+    /// Grants them: the first new number and how many.
     pub(crate) fn tell(&mut self, posted: u32) -> (u32, u32) {
         let (first, count) = (self.told, self.owed(posted));
         self.told = first.wrapping_add(count);
         (first, count)
     }
 
-    /// The whole of what was granted last, to say it again.
+    /// The current grant, to repeat it.
     pub(crate) fn again(&self) -> (u32, u32) {
         (self.received, self.left())
     }

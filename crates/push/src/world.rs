@@ -1,6 +1,6 @@
-//! Two sessions joined by a carrier in memory, with programs that keep the books of who owns which element.
-//! It panics when an element is touched that is not the toucher's, a credit is overdrawn, or a packet comes twice.
-//! It refuses to look into the sessions: what it judges by are their outputs.
+//! Two sessions joined by a carrier in memory, with programs that track the owner of every element. It panics when an element is
+//! accessed by the side that does not own it, a credit is overdrawn, or a packet arrives twice. It checks the outputs of the sessions,
+//! not their state.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,14 +12,14 @@ use crate::{Arrangement, Event, Output, Packet, Refused, Session, Settings};
 mod carrier;
 mod tests;
 
-/// Whose an element is, as the owner's program sees it.
+/// The state of an element, as the owner's program sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slot {
     /// The peer may write to it.
     Peers,
-    /// It was written to: this packet of so many bytes.
+    /// This packet of `len` bytes was written to it.
     Written { stamp: u64, len: u32 },
-    /// The program was told.
+    /// The arrival was reported to the program.
     Held,
 }
 
@@ -30,7 +30,7 @@ struct Memory {
     freed: bool,
 }
 
-/// Something on its way.
+/// Something in flight.
 #[derive(Debug, Clone)]
 enum Item {
     Message(Vec<u8>),
@@ -55,16 +55,16 @@ enum Item {
     },
 }
 
-/// One side: session, program, and what the carrier has for it.
+/// One side: session, program, and what is in flight to it.
 pub(crate) struct Side {
     pub(crate) session: Session,
     memory: BTreeMap<u32, Memory>,
     /// Receive descriptors of the data channel (A).
     posted: VecDeque<(u32, u32)>,
-    /// What is on its way to this side, per channel.
+    /// In flight to this side, per channel.
     control: VecDeque<Item>,
     data: VecDeque<Item>,
-    /// Packets whose arrival this side will be told of.
+    /// Packets whose completion is to be reported to this side.
     acks: VecDeque<Packet>,
     /// Elements that the program holds.
     pub(crate) held: Vec<(u32, u32)>,
@@ -86,7 +86,7 @@ pub(crate) struct World {
     sent: [BTreeSet<u64>; 2],
     next_stamp: u64,
     pub(crate) lost: BTreeSet<u64>,
-    /// Announcements overdraw on purpose.
+    /// Loss is allowed, so that announcements overdraw the credit.
     pub(crate) lossy: bool,
 }
 
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// A pool whose memory handle is its number, somewhere.
+    /// A pool with a handle and an address derived from its number.
     pub(crate) fn pool(reference: u32, count: u32, size: u32) -> Pool {
         Pool {
             reference,
@@ -170,7 +170,7 @@ impl World {
         self.drain(side);
     }
 
-    /// Does all outputs of a side.
+    /// Performs all outputs of a side.
     pub(crate) fn drain(&mut self, side: usize) {
         while let Some(output) = self.sides[side].session.poll() {
             self.perform(side, output);
@@ -179,7 +179,7 @@ impl World {
         self.credits();
     }
 
-    /// No more is under way than there are descriptors.
+    /// No more is in flight than there are descriptors.
     fn credits(&self) {
         for side in &self.sides {
             let frames = |i: &&Item| matches!(i, Item::Data { .. });
@@ -221,7 +221,7 @@ impl World {
                 let stamp = stamp(self, packet);
                 let item = Item::Packet { len, stamp };
                 self.sides[peer].data.push_back(item);
-                // Unacknowledged: complete on the wire (P2).
+                // Unacknowledged: complete when sent (P2).
                 self.sides[me].acks.push_back(packet);
             }
             Output::Write {
@@ -298,7 +298,7 @@ impl World {
         }
     }
 
-    /// Puts a packet into an element; it must be there, be the peer's, and be large enough.
+    /// Puts a packet into an element, which must exist, belong to the peer, and be large enough.
     fn store(&mut self, me: usize, pool: u32, element: u32, stamp: u64, len: u32) {
         let memory = self.sides[me].memory.get_mut(&pool).unwrap();
         assert!(!memory.freed, "a flushed pool was touched");
@@ -308,7 +308,7 @@ impl World {
         *slot = Slot::Written { stamp, len };
     }
 
-    /// Brings all to rest and judges: nothing lost, nothing twice, all answered.
+    /// Delivers everything and checks that nothing is lost or duplicated and all is complete.
     pub(crate) fn finish(&mut self) {
         loop {
             self.settle();

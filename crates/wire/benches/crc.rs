@@ -1,6 +1,6 @@
-//! Compares CRC-32C implementations on the buffer sizes a stream really has. It promises medians
-//! over interleaved rounds of one run on one core, so that a busy moment hits every candidate
-//! alike. It does not decide: the choice and its reasons stand where the dependency is declared.
+//! Compares CRC-32C implementations on the buffer sizes of a stream. It prints medians over
+//! interleaved rounds of one run on one core, so that other load affects every candidate alike. The
+//! choice and its reasons are in Cargo.toml.
 //!
 //! Run with `cargo bench -p verbena-wire --bench crc`.
 
@@ -11,7 +11,7 @@ use crc::Crc;
 
 const SIZES: [usize; 6] = [64, 256, 1500, 4 << 10, 64 << 10, 1 << 20];
 const ROUNDS: usize = 31;
-/// Bytes each candidate sums per round and size.
+/// Bytes for each candidate per round and size.
 const BYTES_PER_ROUND: usize = 4 << 20;
 
 static TABLES: Crc<u32, crc::Table<16>> = Crc::<u32, crc::Table<16>>::new(&crc::CRC_32_ISCSI);

@@ -1,8 +1,8 @@
-//! Cells: what packets of a channel are cut into, and the short cells that acknowledge and connect (spec/PUSH.md, P3).
-//! Parsing promises a cell whose checksum holds, whose lengths are true and whose flags make sense together; the payload is borrowed.
-//! It refuses to know channels: whether a cell comes in its turn, or may be placed, is decided by the channel adapter.
+//! Cells: the units into which packets of a channel are cut, and the short cells that acknowledge and connect (docs/cells.md, P3).
+//! A parsed cell has a correct checksum, lengths within its bytes and a valid combination of flags; the payload is borrowed.
+//! Order and placement of cells are checked by the channel adapter (crates/cells).
 //!
-//! Unlike the headers of the RFCs, reserved bits must be zero: the version is there to change them.
+//! Unlike in the headers of the RFCs, a set reserved bit is an error; another use of these bits needs another version.
 
 mod control;
 mod data;
@@ -32,51 +32,51 @@ pub const MAX_OVERHEAD: usize = Header::LEN + AddressBlock::LEN + IMMEDIATE_LEN 
 /// One cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cell<'a> {
-    /// From where to where.
+    /// Ports and work queue pairs of both sides.
     pub way: Way,
     /// The channel is connected.
     pub connected: bool,
-    /// Which packet: the one it belongs to, or the one it is about.
+    /// The packet it belongs to, or the one it is about.
     pub packet: PacketSeq,
-    /// What it says.
+    /// The content.
     pub body: Body<'a>,
 }
 
-/// What a cell says.
+/// The content of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body<'a> {
     /// A piece of a packet.
     Data(Data<'a>),
-    /// This packet and all before it are there.
+    /// This packet and all before it have arrived.
     Ack,
-    /// This packet is missing, all before it are there.
+    /// This packet is missing, all before it have arrived.
     Nak(NakReason),
     /// Asks for a connection; the cell's packet is the first that will come.
     Connect {
-        /// What this side can do.
+        /// What this side supports.
         terms: Terms<'a>,
-        /// What the listener wants to see again, once it has said it.
+        /// The cookie of the listener's Retry, once there was one.
         cookie: Option<Cookie>,
     },
-    /// Agrees; the cell's packet is the first that will come this way.
+    /// Accepts the connection; the cell's packet is the first that will come in this direction.
     Accept {
         /// The packet of the Connect that is answered.
         echo: PacketSeq,
-        /// What this side can do.
+        /// What this side supports.
         terms: Terms<'a>,
     },
-    /// Does not agree.
+    /// Rejects the connection.
     Reject {
         /// The packet of the Connect that is answered.
         echo: PacketSeq,
         /// Why.
         reason: RejectReason,
-        /// What the consumer says about it.
+        /// Private data of the consumer.
         private: &'a [u8],
     },
     /// Ends a connection. The cell's packet is the first that this side sent, except for [`Ending::NoChannel`].
     Disconnect(Ending),
-    /// Asks for the Connect again with this cookie: nothing of it was kept.
+    /// Asks for the Connect again with this cookie; the listener keeps no state of the first one.
     Retry {
         /// The packet of the Connect that is answered.
         echo: PacketSeq,
@@ -88,11 +88,11 @@ pub enum Body<'a> {
 impl<'a> Cell<'a> {
     /// Reads the cell at the front of `bytes`; the number is its length.
     ///
-    /// A cell whose checksum is wrong is [`Malformed::CellCrc`], which also says how long it claims to be.
+    /// A cell whose checksum is wrong is [`Malformed::CellCrc`], which also has the length from its header.
     pub fn parse(bytes: &'a [u8]) -> Result<(Cell<'a>, usize), Malformed> {
         let raw = Raw::parse(bytes)?;
         let kind = raw.kind()?;
-        // Nothing that follows is believed before the checksum, except for how long it all is.
+        // Before the checksum is verified, only the lengths are used.
         let len = raw.cell_len(kind);
         let whole = bytes.get(..len).ok_or(Malformed::Truncated {
             what: "cell",
@@ -123,7 +123,7 @@ impl<'a> Cell<'a> {
         Ok((cell, len))
     }
 
-    /// Bytes it takes.
+    /// Bytes on the wire.
     pub fn len(&self) -> usize {
         match &self.body {
             Body::Data(data) => data.cell_len(),
@@ -131,7 +131,7 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// Never: every cell has a header.
+    /// Always false: every cell has a header.
     pub fn is_empty(&self) -> bool {
         false
     }
@@ -183,7 +183,7 @@ impl<'a> Cell<'a> {
 }
 
 impl Body<'_> {
-    /// Its kind.
+    /// The kind.
     pub fn kind(&self) -> Kind {
         match self {
             Body::Data(data) => data.place.kind(),
@@ -198,7 +198,7 @@ impl Body<'_> {
     }
 }
 
-/// Ends the cell that began at `start`: the packet's checksum if it is the last one, and its own.
+/// Ends the cell that began at `start`: appends the packet's checksum, if it is the last cell, and the cell's own.
 pub fn close(start: usize, packet_crc: Option<u32>, out: &mut Vec<u8>) {
     if let Some(crc) = packet_crc {
         out.extend_from_slice(&crc32c_wire(crc));
@@ -209,9 +209,9 @@ pub fn close(start: usize, packet_crc: Option<u32>, out: &mut Vec<u8>) {
 
 /// The cells of a datagram, one behind the other.
 ///
-/// A cell with a wrong checksum is stepped over by the length it claims; whatever follows has a checksum of its own. Any
-/// other damage ends the walk, since nobody knows where the next cell would begin. Zeros behind the last cell are the
-/// padding of a short Ethernet frame, and nothing.
+/// A cell with a wrong checksum is skipped by the length in its header; the cells behind it have checksums of their own. Any
+/// other error ends the iteration, since the position of the next cell is unknown. Zeros behind the last cell are the padding
+/// of a short Ethernet frame and are ignored.
 #[derive(Debug, Clone)]
 pub struct Cells<'a> {
     rest: &'a [u8],

@@ -1,14 +1,14 @@
-//! How a numeric field with known values becomes a type: an enum with words for people, which keeps the values it does
-//! not know. It promises that every code makes the round trip. What a value leads to is not known here.
+//! A macro that declares an enum over the known values of a numeric field, with a text for each. Values without a
+//! variant are kept in `Unknown`, so `from_code` followed by `code` returns every integer unchanged.
 
-/// Declares an enum over an integer: `Name: u8 { Variant = 1 "words", }`.
+/// Declares an enum over an integer: `Name: u8 { Variant = 1 "text", }`.
 macro_rules! coded {
     ($(#[$about:meta])* $name:ident: $int:ty { $($(#[$doc:meta])* $variant:ident = $code:literal $word:literal,)* }) => {
         $(#[$about])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum $name {
             $($(#[$doc])* $variant,)*
-            /// A value that is not known here, as it came.
+            /// A value without a variant, unchanged.
             Unknown($int),
         }
 
@@ -21,7 +21,7 @@ macro_rules! coded {
                 }
             }
 
-            /// Its code.
+            /// The integer of this value.
             pub const fn code(self) -> $int {
                 match self {
                     $($name::$variant => $code,)*

@@ -1,6 +1,6 @@
-//! CRC-32C, the checksum of every FPDU (RFC 5044 §4.4). It promises the Castagnoli polynomial over
-//! whatever bytes it is fed, in one go or in pieces. Where the checksum starts and ends, and
-//! whether it is in use at all, is decided by the callers.
+//! CRC-32C (Castagnoli) over one slice or several: the checksum of FPDUs (RFC 5044 §4.4), of cells and
+//! of iSCSI digests (RFC 7143 §13.1).
+//! The callers decide which bytes it covers and whether it is in use.
 
 use core::fmt;
 
@@ -25,19 +25,19 @@ pub const fn crc32c_wire(crc: u32) -> [u8; 4] {
 pub struct Crc32c(Digest);
 
 impl Crc32c {
-    /// The checksum of no bytes yet.
+    /// The state before the first byte.
     pub fn new() -> Self {
         Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
     }
 
-    /// Takes the next piece into the checksum.
+    /// Adds the next piece to the checksum.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The checksum of everything taken in.
+    /// The checksum of all pieces.
     pub fn finish(self) -> u32 {
-        // The generic engine's result is 64 bits wide; a 32-bit checksum is its lower half.
+        // `Digest` returns 64 bits for every algorithm; a 32-bit checksum is the lower half.
         self.0.finalize() as u32
     }
 }

@@ -1,6 +1,6 @@
 //! Direct data placement segments (RFC 5041): the tagged and the untagged header, and the choice
-//! between them. Each promises the checks that need no more than the header's own bytes. Whether
-//! a buffer, queue or sequence number exists is not known here.
+//! between them by the T bit. Parsing checks only what the header's own bytes show, not whether a
+//! buffer, queue or sequence number exists.
 
 pub mod header;
 pub mod tagged;

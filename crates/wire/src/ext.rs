@@ -1,7 +1,7 @@
-//! Verbena's own messages (docs/extensions.md), used only after both sides agreed to them in their
-//! start-up frames: Read V2, and the control messages that make a stream behave like a reliable
-//! InfiniBand connection; and inquiries, datagrams of their own. Each file promises one format in both
-//! directions. When they are sent, and what they cause, is known to the stream and the engine only.
+//! Verbena's own messages (docs/extensions.md): Read V2 and the control messages that add the
+//! semantics of a reliable InfiniBand connection, both used only after the two sides agreed to them
+//! in their start-up frames, and inquiries, which are datagrams of their own. Each file parses and
+//! emits one format; `stream` and `engine` decide when a message is sent and what it causes.
 
 pub mod caps;
 pub mod control;

@@ -1,6 +1,6 @@
 //! iSCSI (RFC 7143): the 48-byte basic header segment of every PDU, the lengths and the digest around it, and the text
-//! keys of a login. Each kind of PDU is a plain value that `parse` reads from a header and `emit` writes back; what
-//! follows the header is never touched. Sessions, windows in use and commands under way are not known here.
+//! keys of a login. Each kind of PDU is a plain value that `parse` reads from a header and `emit` writes back; neither
+//! reads or writes the bytes behind the header. Sessions and tasks are in other crates.
 
 mod command;
 mod data;
@@ -49,14 +49,14 @@ mod tests;
 pub const BHS_LEN: usize = 48;
 /// The TCP port of targets (RFC 7143 §4.2.7.1).
 pub const PORT: u16 = 3260;
-/// The value of a task tag that names nothing.
+/// The reserved value of a task tag: no task.
 pub const NO_TAG: u32 = u32::MAX;
 /// Bytes of a header or data digest.
 pub const DIGEST_LEN: usize = 4;
 /// Most bytes of a data segment: its length has 24 bits.
 pub const MAX_DATA: u32 = 0x00ff_ffff;
 
-/// A basic header segment as it stands on the wire.
+/// A basic header segment in wire order.
 pub type Bhs = [u8; BHS_LEN];
 
 /// What follows a basic header segment, without pad and digests.
@@ -69,7 +69,7 @@ pub struct Lengths {
 }
 
 impl Lengths {
-    /// The lengths that a header announces, whatever its opcode.
+    /// The lengths in a header of any opcode.
     pub const fn of(bhs: &Bhs) -> Lengths {
         let [_, _, _, _, words, high, middle, low, ..] = *bhs;
         Lengths {
@@ -78,8 +78,8 @@ impl Lengths {
         }
     }
 
-    /// Bytes of the whole PDU, header and pad included, with the digests that are in use (RFC 7143 §11.1): a data digest
-    /// only behind data.
+    /// Bytes of the whole PDU, header and pad included, with the digests that are in use (RFC 7143 §11.1); an empty data
+    /// segment has no data digest.
     pub const fn total(self, header_digest: bool, data_digest: bool) -> usize {
         let header = BHS_LEN + self.ahs as usize + if header_digest { DIGEST_LEN } else { 0 };
         let digest = if data_digest && self.data > 0 {
@@ -97,7 +97,7 @@ impl fmt::Display for Lengths {
     }
 }
 
-/// Zero bytes behind a segment of this length, 0 to 3, which no length field counts.
+/// Zero bytes behind a segment of this length, 0 to 3; no length field includes them.
 pub const fn pad(len: u32) -> u32 {
     len.wrapping_neg() & 3
 }

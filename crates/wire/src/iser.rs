@@ -1,6 +1,6 @@
-//! The iSER header (RFC 7145 §9), 28 bytes before the iSCSI header in every Send, with the two greetings of the same
-//! length; and the four bytes that Linux adds to the private data of a connection. They promise a tag only where its
-//! valid bit is set. Which buffer a tag names, and whether greetings are wanted, is not known here.
+//! The iSER header (RFC 7145 §9), 28 bytes before the iSCSI header in every Send, with Hello and HelloReply of the same
+//! length; and the four bytes that Linux adds to the private data of a connection. A tag is returned only if its valid
+//! bit is set.
 
 use core::fmt;
 
@@ -12,7 +12,7 @@ use crate::{Malformed, Stag, raw};
 #[cfg(test)]
 mod tests;
 
-/// Bytes of the header and of both greetings.
+/// Bytes of the header, of Hello and of HelloReply.
 pub const HEADER_LEN: usize = 28;
 /// The version of RFC 7145, the same as that of RFC 5046.
 pub const VERSION: u8 = 10;
@@ -111,19 +111,19 @@ impl fmt::Display for IserHeader {
     }
 }
 
-/// The initiator's greeting.
+/// Hello, sent by the initiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
     /// Highest version offered, four bits.
     pub version_max: u8,
     /// Lowest version offered, four bits.
     pub version_min: u8,
-    /// iSER-IRD: reads of the target that the initiator serves at once.
+    /// iSER-IRD: RDMA reads of the target that the initiator serves at once.
     pub ird: u16,
 }
 
 impl Hello {
-    /// Reads the greeting.
+    /// Reads the message.
     pub fn parse(bytes: &[u8]) -> Result<Hello, Malformed> {
         let raw = Raw::read(bytes, HELLO)?;
         let (version_max, version_min) = raw.versions();
@@ -134,7 +134,7 @@ impl Hello {
         })
     }
 
-    /// Its bytes.
+    /// The message's bytes.
     pub fn emit(&self) -> [u8; HEADER_LEN] {
         zerocopy::transmute!(Raw {
             opcode: HELLO << OPCODE_SHIFT,
@@ -152,21 +152,21 @@ impl fmt::Display for Hello {
     }
 }
 
-/// The target's answer to it.
+/// HelloReply, the target's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HelloReply {
-    /// The target does not want the connection.
+    /// The target rejects the connection.
     pub rejected: bool,
-    /// Highest version the target knows, four bits.
+    /// Highest version the target supports, four bits.
     pub version_max: u8,
     /// The version in use, four bits.
     pub version: u8,
-    /// iSER-ORD: reads that the target issues at once.
+    /// iSER-ORD: RDMA reads that the target issues at once.
     pub ord: u16,
 }
 
 impl HelloReply {
-    /// Reads the answer.
+    /// Reads the message.
     pub fn parse(bytes: &[u8]) -> Result<HelloReply, Malformed> {
         let raw = Raw::read(bytes, HELLO_REPLY)?;
         let (version_max, version) = raw.versions();
@@ -178,7 +178,7 @@ impl HelloReply {
         })
     }
 
-    /// Its bytes.
+    /// The message's bytes.
     pub fn emit(&self) -> [u8; HEADER_LEN] {
         let rejected = if self.rejected { REJECTED } else { 0 };
         zerocopy::transmute!(Raw {
@@ -201,14 +201,14 @@ impl fmt::Display for HelloReply {
     }
 }
 
-/// What opens a Send of iSER.
+/// The first 28 bytes of a Send of iSER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
     /// An iSCSI PDU follows.
     Control(IserHeader),
-    /// The initiator's greeting.
+    /// The initiator's Hello.
     Hello(Hello),
-    /// The target's answer.
+    /// The target's HelloReply.
     HelloReply(HelloReply),
 }
 
@@ -222,7 +222,7 @@ impl Opening {
         }
     }
 
-    /// Its bytes.
+    /// The 28 bytes.
     pub fn emit(&self) -> [u8; HEADER_LEN] {
         match self {
             Opening::Control(header) => header.emit(),
@@ -242,12 +242,12 @@ impl fmt::Display for Opening {
     }
 }
 
-/// What one side of a connection can do, in the private data of Linux: a byte of flags, then three of zero.
+/// What one side of a connection supports, in the private data of Linux: a byte of flags, then three of zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PrivateData {
     /// Addresses of its buffers may begin at zero.
     pub zero_based: bool,
-    /// It understands Send with Invalidate.
+    /// It accepts Send with Invalidate.
     pub invalidate: bool,
 }
 
@@ -266,7 +266,7 @@ impl PrivateData {
         })
     }
 
-    /// Its bytes.
+    /// The four bytes.
     pub fn emit(&self) -> [u8; PrivateData::LEN] {
         let unless = |can, flag| if can { 0 } else { flag };
         let flags = unless(self.zero_based, PrivateData::NO_ZERO_BASED)

@@ -1,35 +1,35 @@
-//! Every byte format Verbena speaks: MPA, DDP and RDMAP as the RFCs define them, Verbena's own
-//! extensions, the RoCEv2 datagrams used for unreliable queue pairs, the cells and push-push
-//! messages of channels, and iSCSI with iSER and the SCSI it carries. Each header is one file
-//! that parses bytes into a value which cannot lie and emits that value back as the same bytes.
-//! Nothing here keeps state, does I/O, or knows what a connection is.
+//! Byte formats: MPA, DDP and RDMAP as the RFCs define them, Verbena's own extensions, the RoCEv2
+//! datagrams of unreliable queue pairs, the cells and push-push messages of channels, and iSCSI
+//! with iSER and the SCSI data it carries. Each header is one file with a `parse` that turns bytes
+//! into a validated value and an `emit` that writes the value back. The crate keeps no connection
+//! state and does no I/O.
 //!
 //! # Contract
 //!
-//! * No function panics, whatever bytes or values it is given. A `parse` that cannot understand
-//!   its input returns an error that names the problem and the numbers involved.
+//! * No function panics, for any bytes and any values. A `parse` that rejects its input returns an
+//!   error that names the problem and the numbers involved.
 //! * `parse` reads a prefix of its input and ignores what lies behind, unless its documentation
 //!   says that the length must match exactly.
 //! * `emit` followed by `parse` returns an equal value, provided the value is one that `parse`
 //!   can return; where a public field is wider than its place on the wire, the surplus bits are
 //!   not sent. The other direction also holds for bytes sent by a conforming peer; reserved bits
-//!   are ignored on receive and sent as zero, except in cells and push-push messages, which are
-//!   refused. Terminate documents its two exceptions: error codes
-//!   that read alike, and the layout of a message without returned headers. Sense data and the
+//!   are ignored on receive and sent as zero, except in cells and push-push messages, where a set
+//!   reserved bit is an error. Terminate documents its two exceptions: error codes that decode to
+//!   the same value, and the layout of a message without returned headers. Sense data and the
 //!   pages of SCSI are read in every form and written in one, or not at all.
 //! * An iSCSI header announces what follows it; [`iscsi::Lengths`] reads that from any header,
-//!   also from one that `parse` refuses. No length is trusted beyond the bytes that are there.
+//!   also from one that `parse` rejects. No length is trusted beyond the bytes that are there.
 //! * Integers are big-endian on the wire. The exceptions are checksums: the CRC field of an FPDU,
 //!   both CRCs of a cell, the digests of iSCSI and the ICRC of a RoCEv2 packet are stored least
 //!   significant byte first.
-//! * `Display` prints one line for people.
+//! * `Display` prints one line for logs.
 //!
 //! # Reading order
 //!
-//! [`number`] for the vocabulary, [`mpa`] for framing, [`ddp`] for segments, [`rdmap`] for
-//! messages, then [`ext`] and [`roce`]; [`cell`] and [`push`] stand by themselves. For storage:
+//! [`number`] for the types of the fields, [`mpa`] for framing, [`ddp`] for segments, [`rdmap`] for
+//! messages, then [`ext`] and [`roce`]; [`cell`] and [`push`] need only [`number`]. For storage:
 //! [`iscsi`] for the headers and [`iscsi::text`] for the login, [`scsi`] for what commands carry,
-//! [`iser`] for the header that puts both on RDMA.
+//! [`iser`] for the header in front of both on an RDMA connection.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

@@ -1,6 +1,5 @@
-//! Why bytes could not be read as the header they claim to be. Each variant carries the numbers
-//! that were wrong, so that a log line or a Terminate can be written from it. It does not say
-//! what to do about it: blame and reaction belong to the stream.
+//! The parse error of this crate. Each variant carries the numbers that were wrong, so that a log
+//! line or a Terminate can be written from it; the caller decides how to react.
 
 #[cfg(test)]
 mod tests;
@@ -112,7 +111,7 @@ pub enum Malformed {
         /// Value bytes found.
         got: usize,
     },
-    /// A capability has a value that no peer can mean.
+    /// A capability has a value that its tag does not allow.
     #[error("capability {tag} has an impossible value")]
     CapsValue {
         /// The capability's tag.
@@ -130,7 +129,7 @@ pub enum Malformed {
         /// The kind found.
         got: u8,
     },
-    /// Private data that is not what a queue pair says to another.
+    /// Private data of an out-of-band connection with an invalid field.
     #[error("{what} has a field that no queue pair can mean")]
     Dial {
         /// What it should be.
@@ -162,7 +161,7 @@ pub enum Malformed {
         /// The version found.
         got: u8,
     },
-    /// The kind of a cell is not one of 0 to 7.
+    /// The kind of a cell is not one of 0 to 8.
     #[error("cell kind {got} is not defined")]
     CellKind {
         /// The kind found.
@@ -175,7 +174,7 @@ pub enum Malformed {
         expected: u32,
         /// The checksum found behind them.
         got: u32,
-        /// Bytes of the cell as its own header says.
+        /// Bytes of the cell, computed from its header.
         len: usize,
     },
     /// Flags that a cell of this kind cannot have, or not together.
@@ -189,7 +188,7 @@ pub enum Malformed {
     /// The first cell of a packet has number 0, and no other.
     #[error("cell number {got} in {}", if *.first { "a first cell" } else { "another cell" })]
     CellSequence {
-        /// The cell says it is the first.
+        /// Whether the cell has the FIRST flag.
         first: bool,
         /// The number found.
         got: u16,
@@ -240,7 +239,7 @@ pub enum Malformed {
         /// The opcode found.
         got: u8,
     },
-    /// Flags of an iSCSI header that may not stand together.
+    /// Flags of an iSCSI header that may not be set together.
     #[error("iSCSI PDU {opcode:#04x} with flags {flags:#04x}")]
     IscsiFlags {
         /// The opcode.
@@ -277,7 +276,7 @@ pub enum Malformed {
     Text {
         /// What is wrong.
         what: &'static str,
-        /// Where the pair begins, or the digit stands.
+        /// Offset of the pair, or of the digit.
         at: usize,
     },
     /// The opcode of an iSER header is not the one wanted, or not defined.

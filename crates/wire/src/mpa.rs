@@ -1,7 +1,7 @@
 //! Marker PDU Aligned framing for TCP (RFC 5044) with the enhanced set-up of RFC 6581: the
 //! start-up frames, the FPDU around every segment and the markers inside the stream. Each file
-//! below promises one of these formats in both directions. When a frame may be sent, and what
-//! follows from its flags, is known to the stream only.
+//! parses and emits one of these formats; the order of frames and the negotiation of their flags
+//! are in the `stream` crate.
 
 pub mod enhanced;
 pub mod fpdu;

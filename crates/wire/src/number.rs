@@ -1,6 +1,6 @@
-//! The numbers of the protocols, each in a type of its own so that an STag is never added to an
-//! offset. Every constructor either accepts all values of its integer or returns `None` for those
-//! that the field cannot hold. What a number refers to is not known here.
+//! The numbers of the protocols as distinct types, so that an STag cannot be passed where an offset
+//! is expected. Every constructor either accepts all values of its integer, returns `None` for
+//! those that the field cannot hold, or is named `wrapping` and drops the surplus bits.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ impl Stag {
         self.0 >> 8
     }
 
-    /// The lower 8 bits, which the consumer may change to retire old tags.
+    /// The lower 8 bits, which the consumer may change so that old tags become invalid.
     pub const fn key(self) -> u8 {
         (self.0 & 0xff) as u8
     }

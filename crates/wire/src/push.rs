@@ -1,6 +1,6 @@
-//! The nine messages of the push-push layer (spec/PUSH.md, P6): function code, version, transaction context, and a body.
-//! Parsing promises entries and data that end where the message ends, borrowed and read one by one; a function or version
-//! that is not known is a value and no error, because it is answered. It refuses to know pools and drivers.
+//! The nine messages of the push-push layer (docs/push.md, P6): function code, version, transaction context, and a body.
+//! Lists and data of a parsed message end where the message ends; they are borrowed and read on iteration. An unknown function
+//! or version is [`Parsed::Unknown`] and not an error, because the receiver answers it.
 
 mod config;
 mod entries;
@@ -20,7 +20,7 @@ use crate::{Malformed, raw};
 #[cfg(test)]
 mod tests;
 
-/// The version that is spoken here.
+/// The version of this implementation.
 pub const VERSION: u16 = 1;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -31,14 +31,14 @@ struct Raw {
     context: U64,
 }
 
-/// What every message begins with.
+/// The first bytes of every message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Envelope {
     /// The function code.
     pub function: u16,
     /// The version.
     pub version: u16,
-    /// The sender's own number of the transaction, which replies repeat.
+    /// The sender's number of the transaction, repeated in replies.
     pub context: u64,
 }
 
@@ -65,7 +65,7 @@ impl Envelope {
         })
     }
 
-    /// The answer to a message whose function or version is not known (PUSH.md): never fatal.
+    /// The answer to a message with an unknown function or version; such a message does not end the session.
     pub fn unknown_reply(&self) -> Message<'static> {
         Message {
             context: self.context,
@@ -129,7 +129,7 @@ impl Function {
     }
 }
 
-/// What a message turned out to be.
+/// The result of parsing a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parsed<'a> {
     /// One of the nine.
@@ -143,52 +143,52 @@ pub enum Parsed<'a> {
 pub struct Message<'a> {
     /// The transaction.
     pub context: u64,
-    /// What it says.
+    /// The content.
     pub body: Body<'a>,
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body<'a> {
     /// The owner of memory offers pools of buffers.
     BufferRecvPool(Entries<'a, Pool>),
-    /// The user of pools asks for another; no reply is needed.
+    /// The user of pools asks for another pool; no reply is required.
     BufferRecvPoolGet {
-        /// Packets it shall hold.
+        /// Elements it shall have.
         count: u32,
         /// Bytes of each.
         size: u32,
     },
-    /// The owner gives elements of pools back for use.
+    /// The owner returns elements of pools for use.
     BufferRecvPoolUpdate(Entries<'a, Range>),
-    /// These pools shall not be used any more.
+    /// The owner asks that these pools not be used any more.
     BufferPoolFlushRequest(Entries<'a, Reference>),
-    /// They are not.
+    /// The pools are no longer in use.
     BufferPoolFlushReply,
-    /// A packet inside a message.
+    /// A packet inline in the message.
     SendData(&'a [u8]),
     /// Data was written to these elements.
     BufferRdmaIndicate(Elements<'a>),
-    /// Asks the configuration service.
+    /// A request to the configuration service.
     CfgUtilRequest {
-        /// What for.
+        /// The operation.
         operation: Operation,
-        /// What the operation needs.
+        /// Arguments of the operation.
         data: &'a [u8],
     },
-    /// Its answer.
+    /// The answer of the configuration service.
     CfgUtilReply {
         /// The operation that was asked for.
         operation: Operation,
-        /// How it went.
+        /// The outcome.
         status: Status,
-        /// What the operation gives.
+        /// Results of the operation.
         data: &'a [u8],
     },
 }
 
 impl<'a> Message<'a> {
-    /// Reads a whole message: `bytes` must be exactly it.
+    /// Reads a whole message, which must fill `bytes` exactly.
     pub fn parse(bytes: &'a [u8]) -> Result<Parsed<'a>, Malformed> {
         let envelope = Envelope::parse(bytes)?;
         let known = Function::from_code(envelope.function);
@@ -207,25 +207,25 @@ impl<'a> Message<'a> {
         self.body.emit(out);
     }
 
-    /// Appends a BufferRecvPool; a message of no pools cannot be read.
+    /// Appends a BufferRecvPool; `parse` rejects one without pools.
     pub fn emit_pools(context: u64, pools: &[Pool], out: &mut Vec<u8>) {
         begin(Function::BufferRecvPool, context, out);
         pools.iter().for_each(|pool| pool.emit(out));
     }
 
-    /// Appends a BufferRecvPoolUpdate; one of no ranges cannot be read.
+    /// Appends a BufferRecvPoolUpdate; `parse` rejects one without ranges.
     pub fn emit_ranges(context: u64, ranges: &[Range], out: &mut Vec<u8>) {
         begin(Function::BufferRecvPoolUpdate, context, out);
         ranges.iter().for_each(|range| range.emit(out));
     }
 
-    /// Appends a BufferPoolFlushRequest; one of no pools cannot be read.
+    /// Appends a BufferPoolFlushRequest; `parse` rejects one without pools.
     pub fn emit_flush(context: u64, pools: &[Reference], out: &mut Vec<u8>) {
         begin(Function::BufferPoolFlushRequest, context, out);
         pools.iter().for_each(|pool| pool.emit(out));
     }
 
-    /// Appends a BufferRDMAIndicate; one of no elements cannot be read.
+    /// Appends a BufferRDMAIndicate; `parse` rejects one without elements.
     pub fn emit_elements(context: u64, elements: &[Element], out: &mut Vec<u8>) {
         begin(Function::BufferRdmaIndicate, context, out);
         elements.iter().for_each(|element| element.emit(out));
@@ -292,7 +292,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Its function.
+    /// The function code.
     pub fn function(&self) -> Function {
         match self {
             Body::BufferRecvPool(_) => Function::BufferRecvPool,
@@ -337,7 +337,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Data behind its size, which must be the rest of the message.
+/// Data behind its size, which must equal the rest of the message.
 fn sized(rest: &[u8]) -> Option<&[u8]> {
     let (size, data) = rest.split_first_chunk::<4>()?;
     (u32::from_be_bytes(*size) as usize == data.len()).then_some(data)

@@ -1,5 +1,5 @@
-//! The one way a header file reads its raw layout from bytes. It promises that a short input
-//! becomes an error with both lengths in it. It does not know any particular layout.
+//! Reads a fixed header layout from the front of a byte slice. A slice that is too short gives
+//! [`Malformed::Truncated`] with both lengths.
 
 use zerocopy::FromBytes;
 

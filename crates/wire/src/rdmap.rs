@@ -1,6 +1,6 @@
 //! Remote direct memory access messages (RFC 5040) and the atomic and immediate extensions of
-//! RFC 7306: the control byte every segment carries and the headers that follow DDP's. Each file
-//! promises one of them in both directions. What a message does when it arrives is not known here.
+//! RFC 7306: the control byte that every segment carries and the headers that follow DDP's. Each
+//! file parses and emits one of them.
 
 pub mod atomic;
 pub mod cause;

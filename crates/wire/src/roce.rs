@@ -1,6 +1,6 @@
-//! The part of RoCEv2 that Verbena speaks itself: unreliable datagrams over UDP, so that UD queue
-//! pairs look on the wire like anybody's. Each file promises one header, or the checksum, in both
-//! directions. Connections and reliability never use these formats here.
+//! The part of RoCEv2 that UD queue pairs use: unreliable datagrams over UDP in the format of
+//! hardware adapters. Each file is one header, or the checksum; the reliable services of RoCEv2 are
+//! not implemented.
 
 pub mod bth;
 pub mod deth;

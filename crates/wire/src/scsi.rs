@@ -1,6 +1,6 @@
-//! The SCSI that an iSCSI initiator needs: descriptor blocks of commands, the status and sense data they end with, and
-//! the data that describes a unit. Each file promises one of them, within the bytes it is given. Transports, queues and
-//! retries are not known here.
+//! The part of SCSI that an iSCSI initiator needs: command descriptor blocks, the status and sense data that a command
+//! ends with, and the data that describes a logical unit. Each file is one of them and reads no byte beyond its input;
+//! transport, queues and retries are elsewhere.
 
 mod block;
 mod capacity;

@@ -1,5 +1,5 @@
-//! Helpers shared by the unit tests: hex text to bytes, and the naive counterparts against which
-//! clever code is checked. Nothing here is compiled into the library.
+//! Helpers shared by the unit tests: hex text to bytes, and checks that run one parser over many
+//! changed inputs. Compiled for tests only.
 
 /// Bytes of a hex string; spaces, newlines and `|` only separate.
 pub(crate) fn hex(text: &str) -> Vec<u8> {
@@ -12,7 +12,7 @@ pub(crate) fn hex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|d| d[0] << 4 | d[1]).collect()
 }
 
-/// Every proper prefix of `bytes` must be refused by `parse`.
+/// `parse` must reject every proper prefix of `bytes`.
 pub(crate) fn refuses_every_prefix<T: core::fmt::Debug, E: core::fmt::Debug>(
     bytes: &[u8],
     parse: impl Fn(&[u8]) -> Result<T, E>,

@@ -1,34 +1,33 @@
-//! One element of a peer's pool, from being taken to being given back.
-//! The table promises that an element is free again only when the peer gave it back and our write has ended.
-//! It refuses to know which element it is.
+//! The states of one element of a peer's pool. An element becomes free again only after the peer gave it back and our write has
+//! completed.
 
-/// What we do with an element of the peer's pool.
+/// The state of an element of the peer's pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Use {
-    /// Ours to write.
+    /// May be taken.
     Free,
-    /// A write with immediate data is under way.
+    /// A write with immediate data is in flight.
     Pushed,
-    /// A write is under way that a message will indicate.
+    /// A write without immediate data is in flight; a message will indicate it.
     Writing,
-    /// The write has ended and the message is due.
+    /// The write has completed and the message is due.
     Written,
-    /// The peer's, until it gives it back.
+    /// The peer has it, until it gives it back.
     Used,
-    /// The peer gave it back before we learnt that the write has ended.
+    /// The peer gave it back before the completion of our write was reported.
     Returned,
 }
 
-/// What happens to an element of the peer's pool.
+/// An event of an element of the peer's pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum UseEvent {
     /// A write with immediate data begins.
     Push,
-    /// A write without begins.
+    /// A write without immediate data begins.
     Write,
-    /// The write has ended.
+    /// The write has completed.
     Complete,
-    /// The message that indicates it is sent.
+    /// The message that indicates it was sent.
     Indicate,
     /// The peer gives it back.
     Return,
@@ -50,7 +49,7 @@ impl Use {
         }
     }
 
-    /// The pool cannot be left yet because of it.
+    /// Whether it has a transfer in flight, so that its pool cannot be left yet.
     pub fn is_busy(self) -> bool {
         !matches!(self, Use::Free | Use::Used)
     }

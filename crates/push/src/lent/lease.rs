@@ -1,30 +1,28 @@
-//! A peer's pool, from being usable to being gone (P6).
-//! The table promises that a pool is left only when nothing is under way, and never comes back by itself.
-//! It refuses to know which pool it is.
+//! The states of a peer's pool (P6). A pool is left only when no transfer is in flight, and no event makes it usable again.
 
-/// How far we are from being done with a peer's pool.
+/// The state of a peer's pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Lease {
     /// In use.
     Usable,
-    /// The peer wants it back; transfers under way end first.
+    /// The peer recalls it; transfers in flight complete first.
     Leaving,
-    /// We want to be rid of it; transfers under way end first.
+    /// The program released it; transfers in flight complete first.
     Closing,
-    /// We asked the peer to take it back.
+    /// The peer was asked to take it back.
     Asked,
-    /// Done.
+    /// No longer used.
     Gone,
 }
 
-/// What happens to a peer's pool.
+/// An event of a peer's pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LeaseEvent {
-    /// The peer asks for it.
+    /// The peer recalls it.
     Recall,
     /// The program releases it.
     Release,
-    /// Nothing is under way any more.
+    /// No transfer is in flight any more.
     Drained,
     /// The peer answers our request.
     Reply,
@@ -34,7 +32,7 @@ impl Lease {
     /// The pool after the event; `None` if the event cannot happen to it.
     pub fn next(self, event: LeaseEvent) -> Option<Lease> {
         match (self, event) {
-            // Asked twice, or by both sides at once.
+            // Recalled twice, or recalled and released at the same time.
             (Lease::Usable | Lease::Closing | Lease::Leaving, LeaseEvent::Recall) => {
                 Some(Lease::Leaving)
             }

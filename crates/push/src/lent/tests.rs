@@ -1,4 +1,4 @@
-//! The tables of the peer's pools, and which element is taken.
+//! The state tables of the peer's pools, and the choice of elements.
 
 use super::*;
 use verbena_wire::Stag;

@@ -1,4 +1,4 @@
-//! The tables of our pools, and what a pool believes.
+//! The state tables of our pools, and what a pool accepts.
 
 use super::*;
 use verbena_wire::{Stag, To};
@@ -109,7 +109,7 @@ fn giving_back_waits_for_company_unless_the_peer_has_none() {
     assert!(owned.is_due(false));
 }
 
-/// A: what was announced is waited for until the second look; older numbers do no harm, and impossible ones are refused.
+/// A: announced packets are given up at the second call; older numbers do no harm, and impossible ones are an error.
 #[test]
 fn what_was_announced_has_time_to_come() {
     let mut owned = Owned::new(pool(8, 10), true);
@@ -119,7 +119,7 @@ fn what_was_announced_has_time_to_come() {
     owned.fall(1).unwrap();
     assert_eq!(owned.give_up(), 2);
     assert_eq!(owned.give_up(), 0);
-    // Packets were faster than what was said before them.
+    // Packets arrived before an announcement that was sent before them.
     owned.fall(1).unwrap();
     owned.announce(3).unwrap();
     assert_eq!(owned.give_up(), 0);

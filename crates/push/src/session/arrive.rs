@@ -1,6 +1,5 @@
-//! Transfers that arrive: immediate data, indications in messages, bare packets, packets in messages; and announcements.
-//! It promises that an element is believed to hold a packet only if it was lent, once, and within its size (P7).
-//! It refuses whatever no element was lent for.
+//! Transfers that arrive: immediate data, indications in messages, bare packets, packets in messages; and announcements. A packet is
+//! accepted only in an element that is lent, once, and within the element's size (P7).
 
 use verbena_wire::push::{Element, Elements, Function, Indication};
 
@@ -12,8 +11,8 @@ use crate::owned::{Owned, Tenure};
 use crate::settings::{Arrangement, MAX_MESSAGES};
 use crate::window::MESSAGES;
 
-/// What both sides agree on again, see [`Session::refresh`]: how many messages the peer has sent; whether this one is counted
-/// among them, 0 or 1; and up to which number we may send.
+/// The announcement of messages, see [`Session::refresh`]: how many messages the peer has sent; whether this one is counted among
+/// them, 0 or 1; and up to which number we may send.
 pub(super) fn synchronisation(elements: Elements<'_>) -> Option<(u32, u32, u32)> {
     let mut elements = elements.iter();
     let three = (elements.next(), elements.next(), elements.next());
@@ -37,14 +36,14 @@ pub(super) fn synchronisation(elements: Elements<'_>) -> Option<(u32, u32, u32)>
 }
 
 impl Session {
-    /// The immediate data of an RDMA write arrived (B), and the data with it.
+    /// The immediate data of an RDMA write arrived (B), after its data.
     pub fn handle_immediate(&mut self, channel: Channel, word: u32) -> Result<(), Violation> {
         let result = self.judge_immediate(channel, word);
         result.map_err(|violation| self.violated(violation))
     }
 
-    /// A packet of so many bytes fell into the next receive descriptor of the data channel (A); also to be called, with the
-    /// packet's whole length, if it was too long for the descriptor and the descriptor is spent.
+    /// A packet of `len` bytes consumed the next receive descriptor of the data channel (A). Also to be called, with the packet's whole
+    /// length, if it was too long for the descriptor and consumed it.
     pub fn handle_packet(&mut self, channel: Channel, len: u32) -> Result<(), Violation> {
         let right = self.settings.arrangement == Arrangement::Sends && channel == Channel::Data;
         let result = match right {
@@ -86,7 +85,7 @@ impl Session {
         Ok(())
     }
 
-    /// A: the packet lies in the descriptor already.
+    /// A: the packet is in the descriptor's memory already.
     fn fall(&mut self, len: u32) -> Result<(), Violation> {
         self.check_backlog()?;
         let (pool, element) = self.descriptor(len)?;
@@ -95,7 +94,7 @@ impl Session {
         Ok(())
     }
 
-    /// The descriptor that is next.
+    /// Consumes the next descriptor; returns pool and element.
     fn descriptor(&mut self, len: u32) -> Result<(u32, u32), Violation> {
         let mut pools = self.owned.values_mut();
         let lent = pools.find(|o| o.tenure() != Tenure::Free);
@@ -161,14 +160,14 @@ impl Session {
         })
     }
 
-    /// An element was written to and indicated, either way.
+    /// An element was written and indicated, by immediate data or by a message.
     fn arrive(&mut self, pool: u32, element: u32, length: u32) -> Result<(), Violation> {
         self.indicated(pool)?.arrive(element, length)?;
         self.arrived(pool, element, length);
         Ok(())
     }
 
-    /// Messages keep their order, so that what is missing is lost; all but the announcement itself.
+    /// Messages arrive in order, so all that are missing are lost, except the announcement itself.
     fn synchronised(&mut self, sent: u32, itself: u32, limit: u32) -> Result<(), Violation> {
         let missing = self.grant.missing(sent).ok_or(Violation::Number {
             pool: MESSAGES,
@@ -192,7 +191,7 @@ impl Session {
         })
     }
 
-    /// A, C: the peer says how many packets it has sent.
+    /// A, C: the peer announces how many packets it has sent.
     fn announced(&mut self, element: Element) -> Result<(), Violation> {
         let (pool, number) = match element {
             Element::Index { pool, element, .. } => (pool, element),

@@ -1,6 +1,5 @@
-//! The configuration service from both sides (P6): our requests and the peer's, with their answers.
-//! Every request is answered: by the program, or here if it makes no sense or is one too many.
-//! It refuses to know what the operations do.
+//! The configuration service from both sides (P6): our requests and the peer's, with their answers. Every request is answered, by
+//! the program or, if it is invalid or one too many, here.
 
 use verbena_wire::push::{Body, Envelope, Function, Message, Operation, Status};
 
@@ -9,11 +8,11 @@ use crate::error::{Misuse, Violation};
 use crate::output::Event;
 use crate::transactions::Open;
 
-/// What goes before the data.
+/// Bytes before the data.
 const CONFIG_HEAD: usize = Envelope::LEN + 8;
 
 impl Session {
-    /// Asks the peer's configuration service; the number comes back with [`Event::Answered`].
+    /// Sends a request to the peer's configuration service; the context returns with [`Event::Answered`].
     pub fn request(&mut self, operation: Operation, data: &[u8]) -> Result<u64, Misuse> {
         self.check_data(data)?;
         self.check_transactions(1)?;
@@ -29,7 +28,7 @@ impl Session {
         self.check_data(data)?;
         let operation = self.transactions.answer(context);
         let operation = operation.ok_or(Misuse::UnknownRequest { context })?;
-        // Of a peer that asks on and takes no answers, one is dropped, and counted.
+        // Answers to a peer that sends requests and gives no credit for answers are dropped, and counted.
         if let Err(violation) = self.answer(context, operation, status, data) {
             self.violated(violation);
         }
@@ -60,7 +59,7 @@ impl Session {
         self.compose_reply(context, body)
     }
 
-    /// Queues an answer. A peer that keeps to its limits never has more under way; of another, answers are dropped.
+    /// Queues an answer. A peer that keeps its limits never has more open; answers beyond that are dropped.
     pub(super) fn compose_reply(&mut self, context: u64, body: Body<'_>) -> Result<(), Violation> {
         let most = self.settings.limits.transactions;
         let room = most as usize * 3 + self.settings.messages as usize + self.owned.len();
@@ -71,7 +70,7 @@ impl Session {
         Ok(())
     }
 
-    /// Queues a message; returns its bytes.
+    /// Queues a message and returns its bytes.
     pub(super) fn compose(&mut self, context: u64, body: Body<'_>) -> Vec<u8> {
         let mut bytes = Vec::new();
         Message { context, body }.emit(&mut bytes);
@@ -85,7 +84,7 @@ impl Session {
         operation: Operation,
         data: &[u8],
     ) -> Result<(), Violation> {
-        // PUSH.md: an unknown operation is answered with status 1, and the program is not asked.
+        // An unknown operation is answered with status 1; the program does not see it.
         if matches!(operation, Operation::None | Operation::Unknown(_)) {
             return self.answer(context, operation, Status::UnknownOperation, &[]);
         }
@@ -96,7 +95,7 @@ impl Session {
                 operation,
                 data: data.to_vec(),
             }),
-            // Said again because the answer is late: it will come.
+            // Repeated because the answer is late.
             Some(false) => {}
             None => {
                 self.answer(context, operation, Status::NotAllowed, &[])?;
@@ -114,13 +113,13 @@ impl Session {
         data: &[u8],
     ) -> Result<(), Violation> {
         if operation == Operation::None && status == Status::UnknownMessage {
-            // Of messages that need no answer, too; a pool that was to be flushed stays as it is.
+            // Also for messages without an answer; a pool whose flush was not understood keeps its state.
             self.transactions.close(context);
             self.event(Event::NotUnderstood { context });
             return Ok(());
         }
         if self.transactions.is_echo(context) {
-            // The answer was only late, and came to both.
+            // The second answer to a repeated request.
             return Ok(());
         }
         if self.transactions.get(context) != Some(&Open::Config) {
@@ -136,7 +135,7 @@ impl Session {
         Ok(())
     }
 
-    /// A request that cannot be read is answered all the same: bad data.
+    /// A malformed configuration request is answered with `BadData`.
     pub(super) fn answer_malformed(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         let envelope = Envelope::parse(bytes)?;
         if envelope.function == Function::CfgUtilRequest as u16 {

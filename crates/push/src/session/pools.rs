@@ -1,6 +1,5 @@
-//! Pools from both sides: ours are advertised, given back and recalled; the peer's are released (P6).
-//! It promises that memory is called free only when the peer has stopped and nothing is on its way.
-//! It refuses to know who asked the program for memory.
+//! Pools of both sides: ours are advertised, given back and recalled; the peer's are released (P6). A pool of ours is reported as
+//! freed only when the peer has stopped using it and no packet to it is in flight.
 
 use verbena_wire::push::{Body, Entry, Envelope, Message, Pool, Reference};
 
@@ -13,7 +12,7 @@ use crate::settings::Arrangement;
 use crate::transactions::Open;
 use crate::window::MESSAGES;
 
-/// A pool that can exist: its memory ends within the address space, and its number leaves the marks free.
+/// Whether a pool is valid: its memory does not wrap, and its number has no reserved value.
 pub(super) fn is_sound(pool: &Pool) -> bool {
     let bytes = u64::from(pool.count) * u64::from(pool.size);
     let numbered = pool.reference & YOURS == 0 && pool.reference != MESSAGES;
@@ -21,10 +20,10 @@ pub(super) fn is_sound(pool: &Pool) -> bool {
 }
 
 impl Session {
-    /// Lends pools to the peer, several in one message as far as they fit. All are advertised, or none.
+    /// Lends pools to the peer, as many per message as fit. All are advertised, or none.
     ///
-    /// In arrangements A and C the elements are receive descriptors, in the order of their numbers, handle and address say
-    /// nothing to the peer, and there is one pool at a time.
+    /// In arrangements A and C the elements are receive descriptors, in the order of their numbers; handle and address have no
+    /// meaning for the peer, and there is one pool at a time.
     pub fn advertise(&mut self, pools: &[Pool]) -> Result<(), Misuse> {
         self.check_pools(pools)?;
         for pool in pools {
@@ -93,7 +92,7 @@ impl Session {
         Ok(())
     }
 
-    /// The program is done with an element in which a packet [arrived](Event::Arrived): the peer may use it again.
+    /// The program returns an element in which a packet [arrived](Event::Arrived): the peer may use it again.
     pub fn give_back(&mut self, pool: u32, element: u32) -> Result<(), Misuse> {
         let owned = self.owned.get_mut(&pool);
         let owned = owned.ok_or(Misuse::UnknownPool { reference: pool })?;
@@ -101,7 +100,7 @@ impl Session {
             .give_back(element)
             .ok_or(Misuse::NotHeld { pool, element })?;
         if again && self.settings.arrangement == Arrangement::Sends {
-            // Posted before the peer hears of it.
+            // Posted before the peer is told.
             self.outputs.push_back(Output::Post {
                 pool,
                 first: element,
@@ -112,7 +111,7 @@ impl Session {
         Ok(())
     }
 
-    /// Recalls pools of ours (P6): each is [free](Event::PoolFreed) when the peer has stopped. Returns the transaction.
+    /// Recalls pools of ours (P6): each is [freed](Event::PoolFreed) when the peer has stopped. Returns the last transaction's context.
     pub fn flush(&mut self, pools: &[u32]) -> Result<u64, Misuse> {
         for &reference in pools {
             let known = self.owned.get(&reference);
@@ -134,9 +133,9 @@ impl Session {
         Ok(last)
     }
 
-    /// Stops using a pool of the peer and tells it so: [gone](Event::PoolGone) when the peer has answered.
+    /// Stops using a pool of the peer and tells the peer: it is [gone](Event::PoolGone) when the peer has answered.
     pub fn release(&mut self, pool: u32) -> Result<(), Misuse> {
-        // The request is made once nothing is under way, and needs a place then.
+        // The request is made when no transfer is in flight; a transaction must be available then.
         let closing = self.lents.iter().filter(|l| l.lease == Lease::Closing);
         self.check_transactions(closing.count() + 1)?;
         let released = self.lents.change(pool, |lent| {
@@ -169,7 +168,7 @@ impl Session {
         context
     }
 
-    /// A pool of the peer has perhaps nothing under way any more: answer the peer, or ask it.
+    /// If no transfer to this pool of the peer is in flight any more, answers the peer's recall, or asks the peer to take it back.
     pub(super) fn settle_leases(&mut self, pool: u32) {
         let Some(lent) = self.lents.get(pool).filter(|l| !l.is_busy()) else {
             return;
@@ -186,7 +185,7 @@ impl Session {
         }
     }
 
-    /// A pool of the peer is no more.
+    /// Removes a pool of the peer.
     pub(super) fn leave(&mut self, pool: u32) {
         self.lents.remove(pool);
         self.transactions.drained(pool);
@@ -210,7 +209,7 @@ impl Session {
         self.settle_drained();
     }
 
-    /// Frees the pools that the peer has left and nothing is on its way to.
+    /// Frees the pools that the peer has stopped using and to which no packet is in flight.
     pub(super) fn settle_drained(&mut self) {
         let drained = |o: &&mut Owned| o.tenure() == Tenure::Draining && o.missing() == 0;
         let mut freed = Vec::new();
@@ -234,7 +233,7 @@ impl Session {
         }
     }
 
-    /// Entries of so many bytes that a message holds.
+    /// Entries of this many bytes that fit a message.
     pub(super) fn entries(&self, len: usize) -> usize {
         ((self.settings.frame as usize).saturating_sub(Envelope::LEN) / len).max(1)
     }

@@ -1,6 +1,6 @@
-//! Messages are composed here, when the carrier polls, so that what gathered since then shares them.
-//! It promises that no message leaves without a receive descriptor of the peer, and keeps the last one for giving credit,
-//! so that two sides never wait for each other. It refuses to know how a message is sent.
+//! Composes messages when the carrier polls, so that everything since the last poll shares them. A message is sent only with credit
+//! for a receive descriptor of the peer, and the last credit is reserved for granting credit, so that two sides never deadlock. The
+//! exception is the announcement of messages in `synchronise`.
 
 use verbena_wire::push::{Body, Element, Entry, Function, Message, Pool, Range};
 
@@ -23,7 +23,7 @@ impl Session {
         self.pump_get();
     }
 
-    /// One is kept for [`pump_grant`](Self::pump_grant).
+    /// One credit is reserved for [`pump_grant`](Self::pump_grant).
     fn may_send(&self) -> bool {
         self.credit.left() > 1
     }
@@ -34,7 +34,7 @@ impl Session {
         self.outputs.push_back(Output::Send(bytes));
     }
 
-    /// Half of our descriptors for messages have been used: tell the peer that they are posted again.
+    /// Grants new credit for messages when half of the window is used.
     fn pump_grant(&mut self) {
         let window = self.settings.messages;
         if self.credit.left() == 0 || self.grant.owed(window) < window / 2 {
@@ -52,7 +52,7 @@ impl Session {
         self.transmit(bytes);
     }
 
-    /// P7: what the immediate data could not say, several elements per message.
+    /// P7: indications that did not fit the immediate data, several elements per message.
     fn pump_indications(&mut self) {
         let most = self.entries(ELEMENT_LEN);
         while self.may_send() && !self.indications.is_empty() {
@@ -133,7 +133,7 @@ impl Session {
         }
     }
 
-    /// Tells the peer how many packets have left for a pool of descriptors, so that it knows what is missing.
+    /// Tells the peer how many packets were sent to a pool of descriptors, so that it can detect missing ones.
     pub(super) fn announce(&mut self, pool: u32) {
         if let Some(element) = self.lents.get(pool).and_then(crate::lent::Lent::left) {
             let mut bytes = Vec::new();
@@ -143,13 +143,13 @@ impl Session {
         }
     }
 
-    /// Says everything again that may have been lost, where channels are not acknowledged.
+    /// Repeats everything that may have been lost, where channels are not acknowledged.
     pub(super) fn repeat(&mut self) {
         self.synchronise();
         if !self.outbox.is_empty() {
             return;
         }
-        // A pool that is leaving must not come back.
+        // A recalled pool must not be advertised again.
         let lent = |o: &&Owned| o.tenure() == Tenure::Lent;
         let pools: Vec<Pool> = self
             .owned
@@ -166,7 +166,7 @@ impl Session {
             Message::emit_ranges(context, &ranges, &mut bytes);
             self.outbox.push_back(bytes);
         }
-        // Also of one whose credit is whole: the owner may have counted packets twice, given up and arrived.
+        // Also for a pool with full credit: its owner may have counted packets twice, as given up and as arrived.
         let used = self.lents.iter().filter(|l| l.left() != Some(0));
         let used: Vec<u32> = used.map(|l| l.pool.reference).collect();
         for pool in used {
@@ -175,12 +175,12 @@ impl Session {
         self.outbox.extend(self.transactions.again());
     }
 
-    /// How many messages were sent before this one, which is one of them if there is credit for it, and up to which the peer
-    /// may send. Without credit it goes all the same: what was lost took the credit along, and its descriptor is free.
+    /// Announces how many messages were sent before this one, which is counted itself if there is credit for it, and up to which number
+    /// the peer may send. It is sent even without credit: the lost messages took the credit, and their descriptors are free.
     fn synchronise(&mut self) {
         let context = self.transactions.context();
         let counted = u32::from(self.credit.left() > 0);
-        // Both sides may be out of credit, each for want of the other's grant.
+        // Both sides may be out of credit, each waiting for the other's grant.
         self.grant.tell(self.settings.messages);
         let elements = [
             announcement(MESSAGES, self.credit.sent(), counted),
@@ -197,7 +197,7 @@ impl Session {
     }
 }
 
-/// Up to which number was sent; in place of the length, whether this is one more.
+/// An entry that announces how many were sent; the length tells whether this message is one more.
 fn announcement(pool: u32, number: u32, itself: u32) -> Element {
     Element::Index {
         pool,
@@ -206,7 +206,7 @@ fn announcement(pool: u32, number: u32, itself: u32) -> Element {
     }
 }
 
-/// The relations that the composing of messages relies on.
+/// Relations that the composition of messages relies on.
 const _: () = {
     assert!(MESSAGES & YOURS == 0);
     assert!(crate::window::FIRST_MESSAGES >= 4);

@@ -1,6 +1,5 @@
-//! Messages that arrive, and what pools and flushes do. One match decides; helpers only do.
-//! It promises that every entry of a message is judged by itself, and that an unknown message is answered (P6).
-//! It refuses messages that no descriptor was lent for.
+//! Messages that arrive, and their effect on pools and flushes. Every entry of a message is checked by itself, an unknown message is
+//! answered (P6), and a message beyond the granted credit is a violation.
 
 use verbena_wire::push::{Body, Entries, Function, Message, Parsed, Pool, Range, Reference};
 
@@ -22,7 +21,7 @@ pub(super) fn note(first: &mut Result<(), Violation>, result: Result<(), Violati
 }
 
 impl Session {
-    /// A message arrived. Poll all outputs before its buffer is used again. A violation was ignored, and counted.
+    /// A message arrived. Poll all outputs before its buffer is reused. On a violation the offending part was ignored and counted.
     pub fn handle_message(&mut self, channel: Channel, bytes: &[u8]) -> Result<(), Violation> {
         self.counters.messages_in += 1;
         let result = self.judge_message(channel, bytes);
@@ -44,7 +43,7 @@ impl Session {
         }
         let parsed = Message::parse(bytes);
         match &parsed {
-            // Both keep count in their own way.
+            // These are counted by themselves.
             Ok(Parsed::Known(message)) if self.is_uncounted(message) => {}
             _ if !self.grant.receive() => {
                 let window = self.settings.messages;
@@ -54,7 +53,7 @@ impl Session {
         }
         match parsed {
             Ok(Parsed::Known(message)) => self.handle(&message),
-            // PUSH.md: counted and answered, never fatal.
+            // Counted and answered, never fatal.
             Ok(Parsed::Unknown(envelope)) => {
                 self.counters.unknown += 1;
                 let Message { context, body } = envelope.unknown_reply();
@@ -67,7 +66,7 @@ impl Session {
         }
     }
 
-    /// A packet has a window of its own, and an announcement of messages says itself how it counts.
+    /// A packet in a message has its own window, and an announcement of messages says itself whether it is counted.
     fn is_uncounted(&self, message: &Message<'_>) -> bool {
         match message.body {
             Body::SendData(_) => self.settings.arrangement == Arrangement::Single,
@@ -122,7 +121,7 @@ impl Session {
         let counts = self.settings.arrangement.counts();
         let known = self.lents.get(reference);
         if counts && known.is_some_and(|lent| lent.pool == pool) {
-            // Said again, see `refresh`.
+            // Repeated, see `refresh`.
             return Ok(());
         }
         if known.is_some() || !is_sound(&pool) {
@@ -183,7 +182,7 @@ impl Session {
                 of,
             });
         }
-        // The first that was not used ends it, so that a message costs no more than the elements it gives back.
+        // Ends at the first element that was not in use, so that a message costs no more than the elements it gives back.
         (first..first + count).try_for_each(|element| {
             let back = self.lents.give_back(pool, element);
             back.then_some(())
@@ -197,7 +196,7 @@ impl Session {
         pools: Entries<'_, Reference>,
     ) -> Result<(), Violation> {
         let theirs = pools.iter().filter(|Reference(p)| p & YOURS == 0);
-        // A pool that is not known, because it is gone, is not in use.
+        // A pool that is unknown, because it is gone already, is not in use.
         let busy: Vec<u32> = theirs
             .map(|Reference(pool)| pool)
             .filter(|pool| self.lents.get(*pool).is_some())

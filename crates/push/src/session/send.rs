@@ -1,6 +1,5 @@
-//! Packets on their way out: an element is taken, the transfer named, and its end reported.
-//! It promises an element that fits and is free, and the indication in the immediate data whenever it fits (P7).
-//! It refuses to keep packets: one that finds no element is the program's to keep.
+//! Outgoing packets: an element is taken, the transfer requested from the carrier, and its completion reported. The indication goes
+//! into the immediate data whenever it fits (P7). Packets are not queued: one without an element is refused.
 
 use verbena_wire::push::{Body, Indication, Message};
 
@@ -10,7 +9,7 @@ use crate::lent::{Shortage, Use, UseEvent};
 use crate::output::{Event, Output, Packet};
 use crate::settings::{Arrangement, Naming};
 
-/// A packet under way.
+/// A packet in flight.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Flight {
     pool: u32,
@@ -19,7 +18,7 @@ pub(super) struct Flight {
 }
 
 impl Session {
-    /// Sends a packet of so many bytes; the number names it until [`Event::Sent`].
+    /// Sends a packet of `len` bytes; the number identifies it until [`Event::Sent`].
     pub fn send(&mut self, len: u32) -> Result<Packet, Refused> {
         let most = self.settings.limits.outputs;
         if self.is_backlogged() {
@@ -51,8 +50,8 @@ impl Session {
         Ok(packet)
     }
 
-    /// The carrier is done with a packet's bytes. Where channels are acknowledged: the write was acknowledged, or whatever
-    /// is sent on the control channel from now on arrives behind it.
+    /// The carrier is done with a packet's bytes. Where channels are acknowledged: the write was acknowledged, or everything sent on the
+    /// control channel from now on arrives after it.
     pub fn handle_written(&mut self, packet: Packet) -> Result<(), Misuse> {
         let flight = self.flights.remove(&packet);
         let Flight { pool, element, len } = flight.ok_or(Misuse::UnknownPacket { packet })?;
@@ -66,7 +65,7 @@ impl Session {
         Ok(())
     }
 
-    /// Names an RDMA write (P7): 8, 8 and 16 bits in the immediate data, or a message once it is written.
+    /// The output of an RDMA write (P7): indicated by 8, 8 and 16 bits of immediate data, or by a message once it has completed.
     fn write(&mut self, packet: Packet, flight: Flight) -> Output {
         let Flight { pool, element, len } = flight;
         let fits = Indication::fit(pool, element, len);
@@ -119,7 +118,7 @@ impl Session {
     }
 }
 
-/// What goes before the packet: the message as it is without data, with the size of the data in it.
+/// The bytes before the packet: a message without data, in which the size of the data is then set.
 fn head(packet: Packet, len: u32) -> [u8; SEND_DATA_HEAD] {
     let message = Message {
         context: packet.0,

@@ -1,4 +1,4 @@
-//! The rules one by one: indications at their limits, transactions, refusals, and messages of a hostile peer.
+//! The rules one by one: indications at their limits, transactions, errors, and messages of a hostile peer.
 
 mod hostile;
 
@@ -32,7 +32,7 @@ fn events(session: &mut Session) -> Vec<Event> {
     outputs(session).into_iter().filter_map(event).collect()
 }
 
-/// The messages but those that only give credit for messages.
+/// The messages, except those that only grant credit for messages.
 fn messages(session: &mut Session) -> Vec<Vec<u8>> {
     let message = |output| match output {
         Output::Send(bytes) => Some(bytes),
@@ -103,7 +103,7 @@ fn the_indication_is_immediate_until_it_does_not_fit() {
         let expected = Indication::fit(reference, element, len).map(Indication::immediate);
         assert_eq!(immediate, expected);
         assert_eq!(immediate.is_some(), fits, "{reference} {element} {len}");
-        // Not before the write has ended.
+        // Not before the write has completed.
         session.handle_written(packet).unwrap();
         let indicated = messages(&mut session);
         assert_eq!(indicated.len(), usize::from(!fits));
@@ -148,7 +148,7 @@ fn indications_that_gather_share_a_message() {
     assert_eq!(sent.len(), 1);
 }
 
-/// P6: never reused before the owner gave it back, even if the write ends later.
+/// P6: an element is not reused before the owner gave it back, even if the write completes later.
 #[test]
 fn an_element_comes_back_only_from_its_owner() {
     let mut session = session(Arrangement::Writes);
@@ -172,7 +172,7 @@ fn an_element_comes_back_only_from_its_owner() {
     assert_eq!(session.free(), 1);
 }
 
-/// P6: it asks when it runs low, once.
+/// P6: the session asks when it runs low, once.
 #[test]
 fn a_user_that_runs_low_asks_once() {
     let settings = Settings {
@@ -194,7 +194,7 @@ fn a_user_that_runs_low_asks_once() {
     session.send(50).unwrap();
     session.send(50).unwrap_err();
     assert_eq!(messages(&mut session).len(), 0);
-    // A longer one is another question.
+    // A longer packet is asked for again.
     let refused = session.send(101);
     assert_eq!(
         refused,
@@ -335,7 +335,7 @@ fn memory_is_free_after_the_reply_and_not_before() {
     let word = |element| Indication::fit(1, element, 9).unwrap().immediate();
     session.handle_immediate(Channel::Data, word(0)).unwrap();
     let context = session.flush(&[1]).unwrap();
-    // What the peer wrote before it heard of it still arrives.
+    // What the peer wrote before it was asked still arrives.
     session.handle_immediate(Channel::Data, word(1)).unwrap();
     let freed = Event::PoolFreed { pool: 1 };
     assert!(!events(&mut session).contains(&freed));
@@ -343,7 +343,7 @@ fn memory_is_free_after_the_reply_and_not_before() {
     session.handle_message(Channel::Control, &reply).unwrap();
     assert!(events(&mut session).contains(&freed));
     assert!(session.handle_immediate(Channel::Data, word(0)).is_err());
-    // The program's elements are still the program's; with the last one the number is free.
+    // The program keeps its elements; with the last one the number becomes available.
     let again = [pool(1, 2, 100)];
     assert!(session.advertise(&again).is_err());
     session.give_back(1, 1).unwrap();
@@ -389,7 +389,7 @@ fn settings_and_pools_are_checked() {
     assert!(lend(&mut session, &[pool(2, 1, 1)]).is_err());
 }
 
-/// A packet that does not fit spends its descriptor: what the carrier has posted and what we believe stay the same.
+/// A packet that does not fit consumes its descriptor: the carrier's queue and ours stay equal.
 #[test]
 fn a_packet_too_long_for_its_descriptor_is_no_arrival() {
     let mut session = session(Arrangement::Sends);
@@ -414,7 +414,7 @@ fn a_packet_too_long_for_its_descriptor_is_no_arrival() {
     session.handle_packet(Channel::Data, 0).unwrap_err();
 }
 
-/// A packet that was given up for lost comes all the same: it spends the descriptor that is next, here as at the carrier.
+/// A packet that was given up arrives late: it consumes the next descriptor, here as at the carrier.
 #[test]
 fn a_packet_that_was_given_up_spends_its_descriptor() {
     let mut session = session(Arrangement::Sends);
@@ -445,7 +445,7 @@ fn a_packet_that_was_given_up_spends_its_descriptor() {
     session.invariants();
 }
 
-/// An element that comes back does not silence the question for a longer one.
+/// An element that is returned does not cancel the request for a longer one.
 #[test]
 fn the_question_for_a_longer_element_is_not_forgotten() {
     let mut session = user(1, 0, 100);
@@ -461,7 +461,7 @@ fn the_question_for_a_longer_element_is_not_forgotten() {
     assert!(events(&mut session).contains(&Event::Room));
 }
 
-/// The credit of messages: what comes beyond it is not even read.
+/// Messages beyond the granted credit are not processed.
 #[test]
 fn messages_beyond_the_window_are_refused() {
     let settings = Settings {
@@ -476,12 +476,12 @@ fn messages_beyond_the_window_are_refused() {
     let beyond = lend(&mut session, &[pool(99, 1, 1)]);
     assert_eq!(beyond, Err(Violation::MessageOverrun { window }));
     assert_eq!(session.lents.len(), FIRST_MESSAGES as usize);
-    // Polling gives new credit.
+    // Polling grants new credit.
     outputs(&mut session);
     lend(&mut session, &[pool(99, 1, 1)]).unwrap();
 }
 
-/// A peer that asks has run low: it hears of every element, not only of a quarter.
+/// A peer that asks has run low: it is told of every element, not only of a batch.
 #[test]
 fn a_peer_that_asks_is_told_at_once() {
     let mut session = session(Arrangement::Writes);
@@ -489,7 +489,7 @@ fn a_peer_that_asks_is_told_at_once() {
     let word = Indication::fit(1, 3, 9).unwrap().immediate();
     session.handle_immediate(Channel::Data, word).unwrap();
     session.give_back(1, 3).unwrap();
-    // The pool alone.
+    // Only the pool.
     assert_eq!(messages(&mut session).len(), 1);
     let get = message(1, Body::BufferRecvPoolGet { count: 1, size: 1 });
     session.handle_message(Channel::Control, &get).unwrap();

@@ -1,4 +1,4 @@
-//! Running numbers at their edges.
+//! Running numbers at the limits of their range.
 
 use super::{Credit, Grant};
 
@@ -36,7 +36,7 @@ fn numbers_wrap() {
     assert_eq!(grant.left(), 0);
 }
 
-/// An overdrawn credit is none, not four thousand million.
+/// An overdrawn credit is 0, not almost 2^32.
 #[test]
 fn overdrawn_is_empty() {
     let mut credit = Credit::new(1);

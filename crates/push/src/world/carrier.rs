@@ -1,12 +1,11 @@
-//! How things travel in the world: per side a lane of messages, one of packets, and one of acknowledgements.
-//! Each keeps its order, and none waits for another; what is lost is written down.
-//! It refuses to know why the tests deliver what when.
+//! The carrier of the tests: per side a queue of messages, one of packets, and one of acknowledgements. Each keeps its order and none
+//! waits for another; lost packets are recorded.
 
 use super::{Item, World};
 use crate::Channel;
 
 impl World {
-    /// One thing reaches a side; `false` if nothing waits there.
+    /// Delivers one item to a side; `false` if its queue is empty.
     pub(crate) fn deliver(&mut self, to: usize, lane: usize) -> bool {
         let side = &mut self.sides[to];
         match lane {
@@ -33,7 +32,7 @@ impl World {
         true
     }
 
-    /// One thing is lost on its way; the sender's carrier reports it written all the same.
+    /// Loses one item; the sender's carrier reports it written all the same.
     pub(crate) fn lose(&mut self, to: usize, lane: usize) {
         let side = &mut self.sides[to];
         let item = match lane {
@@ -108,7 +107,7 @@ impl World {
         }
     }
 
-    /// Everything reaches its side.
+    /// Delivers everything.
     pub(crate) fn settle(&mut self) {
         let lanes = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)];
         let mut turns = 0;

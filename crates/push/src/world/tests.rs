@@ -1,4 +1,4 @@
-//! Random programs on two sessions over a perfect, a slow and a losing carrier, in every arrangement.
+//! Random programs on two sessions over a perfect, a slow and a lossy carrier, in every arrangement.
 
 use proptest::prelude::*;
 
@@ -69,7 +69,7 @@ fn settings() -> impl Strategy<Value = Settings> {
     )
 }
 
-/// References that go in the immediate data and those that do not.
+/// References that fit the immediate data and some that do not.
 const REFERENCES: [u32; 5] = [0, 1, 255, 256, 70_000];
 
 fn run(world: &mut World, op: Op, next: &mut u32, asked: &mut [usize; 2]) {
@@ -83,7 +83,7 @@ fn run(world: &mut World, op: Op, next: &mut u32, asked: &mut [usize; 2]) {
         Op::Flush { side, which } => {
             let own: Vec<u32> = world.sides[side].memory.keys().copied().collect();
             if let Some(pool) = pick(own, which) {
-                // Already flushed ones are refused.
+                // An error if it was flushed already.
                 let _ = world.sides[side].session.flush(&[pool]);
                 world.drain(side);
             }
@@ -96,7 +96,7 @@ fn run(world: &mut World, op: Op, next: &mut u32, asked: &mut [usize; 2]) {
             }
         }
         Op::Advertise { side, count, size } => {
-            // A number for each pool, so that handles stay apart; the first few are those at the limits.
+            // A number for each pool, so that handles are distinct; the first ones are at the limits.
             let reference = REFERENCES.get(*next as usize).copied();
             let reference = reference.unwrap_or(1000 + *next);
             *next += 1;
@@ -133,11 +133,11 @@ fn play(settings: Settings, ops: &[Op], perfect: bool) {
         assert_eq!(world.sides[side].answers.len(), asked);
         let own = world.sides[side].session.own_pools();
         assert!(own.iter().all(|(_, tenure)| *tenure == Tenure::Lent));
-        // Both sides agree on which pools there are.
+        // Both sides have the same pools.
         let references: Vec<u32> = own.iter().map(|(pool, _)| pool.reference).collect();
         let lent: Vec<u32> = world.sides[1 - side].lent.iter().copied().collect();
         assert_eq!(references, lent);
-        // All credit came home, but what is not worth a message.
+        // All credit has returned, except for fewer elements than justify a message.
         let all: u64 = own.iter().map(|(pool, _)| u64::from(pool.count)).sum();
         let free = world.sides[1 - side].session.free();
         assert!(free <= all && 4 * free >= 3 * all, "{free} of {all}");
@@ -166,7 +166,7 @@ proptest! {
     }
 }
 
-/// P5 A, C without acknowledgement: whatever is lost, memory stays right, and traffic goes on after it.
+/// P5 A, C without acknowledgement: after any loss memory is consistent and traffic continues.
 fn lossy(single: bool, steps: &[(usize, u8, usize)]) {
     let arrangement = match single {
         true => Arrangement::Single,
@@ -202,7 +202,7 @@ fn lossy(single: bool, steps: &[(usize, u8, usize)]) {
         world.sides[side].session.flush(&[1]).unwrap();
         world.drain(side);
     }
-    // The handshake outlives losses too.
+    // Flushing survives losses too.
     for side in 0..2 {
         world.lose(side, 0);
     }
@@ -222,7 +222,7 @@ fn refresh(world: &mut World) {
     world.finish();
 }
 
-/// P6: a pool whose flush was answered does not come back because the answer was lost.
+/// P6: a pool whose flush was answered is not advertised again because the answer was lost.
 #[test]
 fn a_lost_answer_to_a_flush_is_given_again() {
     let mut world = World::new(Settings::new(Arrangement::Sends));
@@ -243,7 +243,7 @@ fn a_lost_answer_to_a_flush_is_given_again() {
     assert_eq!(world.sides[1].gone, [1]);
 }
 
-/// Traffic really flows, both ways at once, with far fewer messages than packets.
+/// Traffic in both directions at once, with far fewer messages than packets.
 #[test]
 fn packets_flow_in_every_arrangement() {
     for arrangement in Arrangement::ALL {
@@ -280,7 +280,7 @@ fn packets_flow_in_every_arrangement() {
     }
 }
 
-/// Says again what may have been lost, and everybody hears it, but packets of side 0 stay where they are.
+/// Refreshes both sides and delivers all messages, but no packets.
 fn refresh_past_packets(world: &mut World) {
     for side in [0, 1] {
         world.sides[side].session.refresh();
@@ -289,7 +289,7 @@ fn refresh_past_packets(world: &mut World) {
     while (0..2).any(|side| world.deliver(side, 0)) {}
 }
 
-/// P5, A: an announcement that overtakes packets, in our queues or on the way, does not make them lost.
+/// P5, A: packets that an announcement overtakes, in our queues or in flight, are not counted as lost.
 #[test]
 fn what_a_message_overtakes_is_not_given_up() {
     for left in [false, true] {
@@ -302,7 +302,7 @@ fn what_a_message_overtakes_is_not_given_up() {
         for _ in 0..8 {
             world.send(0, 50).unwrap();
         }
-        // Those that have not left are never given up, and others not at once.
+        // Those that have not left are never given up, and others not at the first refresh.
         while left && world.deliver(0, 2) {}
         let rounds = if left { 1 } else { 9 };
         for _ in 0..rounds {
@@ -318,7 +318,7 @@ fn what_a_message_overtakes_is_not_given_up() {
     }
 }
 
-/// P5, A: packets that come after they were given up spoil the count; it is put right, and nobody is stuck.
+/// P5, A: packets that arrive after they were given up make the count wrong; it is corrected, and traffic continues.
 #[test]
 fn packets_that_come_after_all_do_not_stop_the_flow() {
     let mut world = World::new(Settings::new(Arrangement::Sends));
@@ -342,14 +342,14 @@ fn packets_that_come_after_all_do_not_stop_the_flow() {
     }
     let counters = world.sides.each_ref().map(|side| *side.session.counters());
     assert_eq!(counters[1].packets_in, 120);
-    // Until it is put right, the user is granted more than there can be, and believes none of it.
+    // Until it is corrected, the grants are above what is possible, and the user rejects them.
     let number = counters[0].violations.of(crate::Kind::Number);
     assert!((20..200).contains(&number), "{number}");
     assert_eq!(counters[0].violations.total(), number);
     assert_eq!(counters[1].violations.total(), 0);
 }
 
-/// P6: a request that was said again because its answer was late is answered twice, and nobody is to blame.
+/// P6: a request that was repeated because its answer was late is answered twice, which is no violation.
 #[test]
 fn the_second_answer_to_what_was_said_twice_is_no_violation() {
     let mut world = World::new(Settings::new(Arrangement::Sends));

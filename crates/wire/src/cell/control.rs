@@ -1,6 +1,5 @@
-//! The cells without data: acknowledgements, and those that make and end connections.
-//! It promises payloads of the length their kind has, and keeps reasons that it does not know as they came.
-//! It does not know connections; PUSH.md leaves these payloads open, and here they are fixed.
+//! The cells without data: acknowledgements, and those that make and end connections (docs/cells.md).
+//! `parse` checks that a payload has the length of its kind; unknown reasons are kept as numbers.
 
 use core::fmt;
 
@@ -10,28 +9,28 @@ use crate::Malformed;
 
 /// Payload of a Nak: two bytes of zero and the reason.
 const NAK_LEN: usize = 4;
-/// Payload of a Connect before cookie and private data: largest payload of a cell, length of the cookie.
+/// Payload of a Connect before cookie and private data: largest cell payload that it takes, length of the cookie.
 const CONNECT_LEN: usize = 4;
-/// Of an Accept and a Reject: the same with the echo behind, or reason, two bytes of zero, echo.
+/// Payload of an Accept or Reject before private data: largest cell payload or reason, two bytes of zero, echo.
 const ANSWER_LEN: usize = 8;
 /// Payload of a Disconnect: reason, two bytes of zero.
 const DISCONNECT_LEN: usize = 4;
 /// Payload of a Retry: echo, cookie.
 const RETRY_LEN: usize = 4 + Cookie::LEN;
-/// Bytes of a Retry: a datagram with a Connect is at least so long, or it may find no answer.
+/// Bytes of a Retry cell. A datagram with a Connect is at least as long, or the Retry, which may not be longer, is not sent.
 pub const RETRY_CELL: usize = Header::LEN + RETRY_LEN + CRC_LEN;
 
-/// Most bytes that consumers may say to each other while they connect.
+/// Most private data of the consumers in a connection request and its answer.
 pub const MAX_PRIVATE: usize = 512;
 
-/// Declares a 16-bit reason with the values it knows.
+/// Declares a 16-bit reason with its known values.
 macro_rules! reason {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $code:literal $word:literal,)* }) => {
         $(#[$about])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum $name {
             $($(#[$doc])* $variant,)*
-            /// A reason of a newer peer.
+            /// A value without a variant.
             Unknown(u16),
         }
 
@@ -44,7 +43,7 @@ macro_rules! reason {
                 }
             }
 
-            /// Its code.
+            /// The integer of this value.
             pub const fn code(self) -> u16 {
                 match self {
                     $($name::$variant => $code,)*
@@ -67,13 +66,13 @@ macro_rules! reason {
 reason! {
     /// Why a packet is missing.
     NakReason {
-        /// Cells did not come.
+        /// Cells are missing.
         Gap = 1 "gap",
         /// No receive is posted for it.
         NoBuffer = 2 "no-buffer",
         /// The memory handle is not valid.
         Handle = 3 "handle",
-        /// It leaves the memory that the handle names, or its receive.
+        /// It exceeds the memory that the handle names, or its receive.
         Bounds = 4 "bounds",
         /// The memory may not be written.
         Right = 5 "right",
@@ -85,11 +84,11 @@ reason! {
 reason! {
     /// Why a connection is not made.
     RejectReason {
-        /// The consumer does not want it.
+        /// The consumer rejected it.
         Consumer = 1 "consumer",
-        /// Nobody listens at that number.
+        /// There is no listener at that number.
         NoListener = 2 "no-listener",
-        /// Too many requests wait.
+        /// Too many requests are pending.
         Busy = 3 "busy",
         /// One side wants acknowledgements and the other does not.
         Attributes = 4 "attributes",
@@ -99,7 +98,7 @@ reason! {
 reason! {
     /// Why a connection ends.
     Ending {
-        /// The consumer is done with it.
+        /// The consumer closed it.
         Closed = 1 "closed",
         /// The channel failed.
         Failed = 2 "failed",
@@ -108,23 +107,23 @@ reason! {
     }
 }
 
-/// What a listener gives to the source address of a Connect, and wants to see again before it keeps anything of it.
+/// What a listener returns to the source address of a Connect, and requires in the next Connect before it keeps any state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cookie(pub [u8; Cookie::LEN]);
 
 impl Cookie {
-    /// Its bytes.
+    /// Bytes on the wire.
     pub const LEN: usize = 16;
 }
 
-/// What one side of a connection can do.
+/// What one side of a connection supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms<'a> {
     /// Packets are acknowledged.
     pub acknowledged: bool,
-    /// Most payload bytes of a cell that it takes.
+    /// Most payload bytes of a cell that it accepts.
     pub cell: u16,
-    /// What the consumer says.
+    /// Private data of the consumer.
     pub private: &'a [u8],
 }
 
@@ -200,7 +199,7 @@ pub(super) fn parse<'a>(header: &Header, payload: &'a [u8]) -> Result<Body<'a>, 
     }
 }
 
-/// The payload that [`emit`] writes.
+/// Bytes of the payload that [`emit`] writes.
 pub(super) fn payload_len(body: &Body<'_>) -> usize {
     match body {
         Body::Data(_) | Body::Ack => 0,
@@ -274,7 +273,7 @@ fn front<const N: usize>(kind: Kind, payload: &[u8]) -> Result<([u8; N], &[u8]),
     Ok((*front, rest))
 }
 
-/// Private data that is not longer than it may be.
+/// Checks the length of private data.
 fn short(private: &[u8]) -> Result<&[u8], Malformed> {
     if private.len() > MAX_PRIVATE {
         return Err(Malformed::TooLong {
@@ -286,7 +285,7 @@ fn short(private: &[u8]) -> Result<&[u8], Malformed> {
     Ok(private)
 }
 
-/// What is sent of private data: surplus bytes are not.
+/// Private data as sent: bytes beyond [`MAX_PRIVATE`] are cut off.
 fn cut(private: &[u8]) -> &[u8] {
     private.get(..MAX_PRIVATE).unwrap_or(private)
 }

@@ -1,6 +1,6 @@
-//! A cell that carries a piece of a packet: where it stands in the packet, what goes with it, and its payload.
-//! It promises that an address block stands in the first cell of a write and nowhere else, and immediate data in a last cell.
-//! It does not check the packet's checksum, which covers cells that are not here.
+//! A cell with a piece of a packet: its position in the packet, the fields of that position, and its payload. An address block is
+//! in the first cell of a write and in no other, immediate data only in a last cell. The packet's checksum is not verified here,
+//! because it also covers the cells before.
 
 use core::fmt;
 
@@ -19,10 +19,10 @@ struct RawBlock {
     len: U32,
 }
 
-/// Where the data of an RDMA write goes, and how much there is.
+/// Destination and length of an RDMA write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressBlock {
-    /// The first byte, as the owner of the memory names it.
+    /// Address of the first byte, in the terms of the owner of the memory.
     pub at: To,
     /// The memory handle: an STag of the receiver.
     pub handle: Stag,
@@ -54,7 +54,7 @@ impl AddressBlock {
     }
 }
 
-/// Where in which packet a cell stands.
+/// The position of a cell in its packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// The first cell of a Send.
@@ -95,7 +95,7 @@ impl Place {
     }
 }
 
-/// Whether a packet ends here.
+/// Whether a cell is the last of its packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tail {
     /// More cells follow.
@@ -104,7 +104,7 @@ pub enum Tail {
     Last {
         /// Immediate data.
         immediate: Option<u32>,
-        /// CRC-32C over what stands between header and checksums in all cells of the packet, in the order they travel:
+        /// CRC-32C over what stands between header and checksums in all cells of the packet, in the order of transmission:
         /// address block, payload of the cells before, immediate data, payload of this cell.
         crc: u32,
     },
@@ -113,20 +113,20 @@ pub enum Tail {
 /// A piece of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Data<'a> {
-    /// Where it stands.
+    /// The position.
     pub place: Place,
-    /// Whether it is the end.
+    /// Whether it is the last cell.
     pub tail: Tail,
     /// The channel is acknowledged.
     pub acknowledged: bool,
-    /// The receiver's consumer is told.
+    /// The receiver's consumer gets a solicited event.
     pub solicited: bool,
     /// The payload.
     pub payload: &'a [u8],
 }
 
 impl<'a> Data<'a> {
-    /// Reads what stands between a header and the cell's checksum; its length was made from the header.
+    /// Reads what is between a header and the cell's checksum; its length was computed from the header.
     pub(super) fn parse(header: &Header, bytes: &'a [u8]) -> Result<Data<'a>, Malformed> {
         let write = header.kind == Kind::Write;
         let mut rest = bytes;
@@ -138,7 +138,7 @@ impl<'a> Data<'a> {
         let block = if write && header.has(FIRST) {
             Some(AddressBlock::parse(take(AddressBlock::LEN))?)
         } else {
-            // The content of a block is read in the first cell only.
+            // Only the first cell has a block; here it only marks a write.
             write.then_some(NOWHERE)
         };
         let word = |bytes: &[u8]| bytes.first_chunk::<4>().copied().unwrap_or_default();
@@ -187,22 +187,22 @@ const NOWHERE: AddressBlock = AddressBlock {
     len: 0,
 };
 
-/// A data cell whose payload is put behind its head by whoever has it: [`Open::emit_head`], then the payload, then
+/// A data cell whose payload the caller appends itself: [`Open::emit_head`], then the payload, then
 /// [`close`](super::close).
 #[derive(Debug, Clone, Copy)]
 pub struct Open<'a> {
-    /// From where to where.
+    /// Ports and work queue pairs of both sides.
     pub way: Way,
     /// The channel is connected.
     pub connected: bool,
     /// The packet.
     pub packet: PacketSeq,
-    /// The cell; its payload and checksum are not looked at.
+    /// The cell; its payload and checksum are ignored.
     pub data: Data<'a>,
 }
 
 impl Open<'_> {
-    /// Appends everything before a payload of `len` bytes. The packet's checksum covers what is behind the 32nd byte.
+    /// Appends everything before a payload of `len` bytes. The packet's checksum covers the bytes behind the 32-byte header.
     pub fn emit_head(&self, len: u16, out: &mut Vec<u8>) {
         let data = &self.data;
         let mut flags = 0;

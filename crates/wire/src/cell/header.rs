@@ -1,6 +1,5 @@
-//! The 32 bytes that open every cell, and the numbers in them.
-//! It promises version 1, a known kind, numbers of 24 bits and reserved fields of zero.
-//! It does not know what follows a header, only how long that is.
+//! The 32-byte header of every cell, and the types of its fields. A [`Header`] has version 1, a known kind, flags that are valid
+//! for it, queue pair numbers of 24 bits and reserved fields of zero.
 
 use core::fmt;
 
@@ -21,12 +20,12 @@ pub(super) const CONNECTED: u8 = 0x10;
 pub(super) const SOLICITED: u8 = 0x20;
 pub(super) const RESERVED: u8 = 0xc0;
 
-/// The address of a port: six bytes, as Ethernet has them.
+/// The address of a port: six bytes, as in Ethernet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct PortAddress(pub [u8; 6]);
 
 impl PortAddress {
-    /// Whoever a Connect reaches. Nobody's own: its first bit makes it a group.
+    /// The destination of a Connect to any port. No port has it as its own: the group bit is set.
     pub const WHOEVER: PortAddress = PortAddress([0xff; 6]);
 }
 
@@ -88,7 +87,7 @@ impl fmt::Display for PacketSeq {
     }
 }
 
-/// From where to where a cell goes.
+/// Source and destination of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Way {
     /// The port it is for.
@@ -111,7 +110,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// What a cell is.
+/// The kind of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -119,17 +118,17 @@ pub enum Kind {
     Send = 0,
     /// A piece of a packet for memory.
     Write = 1,
-    /// Packets have come.
+    /// Packets have arrived.
     Ack = 2,
-    /// A packet has not.
+    /// A packet is missing.
     Nak = 3,
     /// Asks for a connection.
     Connect = 4,
-    /// Agrees to one.
+    /// Accepts a connection.
     Accept = 5,
-    /// Does not.
+    /// Rejects a connection.
     Reject = 6,
-    /// Ends one.
+    /// Ends a connection.
     Disconnect = 7,
     /// Asks for the Connect again, with a cookie.
     Retry = 8,
@@ -154,7 +153,7 @@ impl Kind {
         matches!(self, Kind::Send | Kind::Write)
     }
 
-    /// Flags that mean something in it.
+    /// Flags that it may have.
     const fn flags(self) -> u8 {
         match self {
             Kind::Send | Kind::Write => !RESERVED,
@@ -163,7 +162,7 @@ impl Kind {
         }
     }
 
-    /// Flags without which it makes no sense.
+    /// Flags that it must have.
     const fn needs(self) -> u8 {
         match self {
             Kind::Send | Kind::Write | Kind::Ack | Kind::Nak => 0,
@@ -220,7 +219,7 @@ impl Raw {
         kind.ok_or(Malformed::CellKind { got })
     }
 
-    /// How long the whole cell says it is.
+    /// Bytes of the whole cell, computed from this header.
     pub(super) fn cell_len(&self, kind: Kind) -> usize {
         let has = |flag| self.flags & flag != 0;
         let mut len = Header::LEN + usize::from(self.payload.get()) + CRC_LEN;
@@ -236,10 +235,10 @@ impl Raw {
         len
     }
 
-    /// The header, once the checksum has vouched for it.
+    /// The validated header; to be called after the checksum was verified.
     pub(super) fn header(&self, kind: Kind) -> Result<Header, Malformed> {
         let flags = self.flags;
-        // Immediate data stands in the last cell, and the first cell has number 0 (PUSH.md).
+        // Immediate data is in the last cell only, and exactly the first cell has number 0.
         let lone = flags & IMMEDIATE != 0 && flags & LAST == 0;
         if flags & !kind.flags() != 0 || kind.needs() & !flags != 0 || lone {
             return Err(Malformed::CellFlags {
@@ -279,7 +278,7 @@ impl Raw {
     }
 }
 
-/// A header whose fields agree with each other.
+/// A validated header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     pub(super) kind: Kind,

@@ -1,4 +1,4 @@
-//! Cells: golden bytes of each kind, a cut at every byte, a flip of every bit, and every refusal by its name.
+//! Cells: golden bytes of each kind, a cut at every byte, a flip of every bit, and every error.
 
 use proptest::prelude::*;
 
@@ -35,10 +35,10 @@ fn data<'a>(place: Place, tail: Tail, payload: &'a [u8]) -> Data<'a> {
 
 const COOKIE: Cookie = Cookie([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
 
-/// The header behind its first four bytes, with packet 5.
+/// The header without its first four bytes, with packet 5.
 const WAY: &str = "020000000002 020000000001 000a0b0c 00000007 00000005";
 
-/// Every kind as it stands on the wire, without its own checksum.
+/// The bytes of every kind, without the cell's checksum.
 fn golden() -> Vec<(String, Cell<'static>)> {
     let last = |immediate, crc| Tail::Last { immediate, crc };
     let more = core::num::NonZeroU16::new(3).unwrap();
@@ -136,7 +136,7 @@ fn golden() -> Vec<(String, Cell<'static>)> {
     ]
 }
 
-/// With a checksum of its own behind.
+/// The bytes followed by their checksum.
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     close(0, None, &mut bytes);
     bytes
@@ -159,7 +159,7 @@ fn every_kind_both_ways() {
     }
 }
 
-/// One cell with its checksum worked out by another program: CRC-32C over the 32 bytes before, least significant byte first.
+/// One cell with a checksum computed by another program: CRC-32C over the 32 bytes before, least significant byte first.
 #[test]
 fn the_checksum_is_castagnolis() {
     let ack = cell(true, 5, Body::Ack);
@@ -199,7 +199,7 @@ fn a_flip_anywhere_is_refused() {
             let got = Cell::parse(&bent).expect_err("a flipped bit");
             let expected = match bit {
                 0..4 => matches!(got, Malformed::CellVersion { .. }),
-                // Another kind, or flags and lengths that want more than there is.
+                // Another kind, or flags and lengths that need more bytes than there are.
                 4..32 => true,
                 _ => matches!(got, Malformed::CellCrc { len, .. } if len == bytes.len()),
             };
@@ -208,7 +208,7 @@ fn a_flip_anywhere_is_refused() {
     }
 }
 
-/// What a peer can say wrongly with a checksum that holds.
+/// Invalid cells with a correct checksum.
 #[test]
 fn lies_under_a_good_checksum_are_refused() {
     let lie = |front: &str, behind: &str| sealed(hex(&format!("{front} {WAY} {behind}")));
@@ -227,7 +227,7 @@ fn lies_under_a_good_checksum_are_refused() {
         (lie("10810000", "0000 0000"), flags(0, 0x81)),
         // Immediate data in a cell that is not the last.
         (lie("10050000", "0000 0000 00000000"), flags(0, 0x05)),
-        // An acknowledgement that is a first cell, or asks for one; a connection without the flag.
+        // An acknowledgement with FIRST or ACKNOWLEDGED; a Connect without CONNECTED.
         (lie("12110000", "0000 0000"), flags(2, 0x11)),
         (lie("12180000", "0000 0000"), flags(2, 0x18)),
         (lie("14000004", "0000 0000 01000000"), flags(4, 0)),
@@ -301,7 +301,7 @@ fn lies_under_a_good_checksum_are_refused() {
             lie("13100004", "0000 0000 00010001"),
             Malformed::CellReserved { got: 1 },
         ),
-        // A cookie of another length, and half of one.
+        // A cookie of another length, and a truncated one.
         (
             lie("14180006", "0000 0000 01000002 6869"),
             Malformed::CellReserved { got: 2 },
@@ -351,7 +351,7 @@ fn private_data_has_a_limit() {
         },
     );
     assert_eq!(Cell::parse(&emitted(&fits)).map(|(cell, _)| cell), Ok(fits));
-    // Surplus bytes are not sent, and refused when they come.
+    // Surplus bytes are not sent, and rejected on receipt.
     let cut = cell(
         true,
         0,
@@ -390,7 +390,7 @@ fn cells_stand_one_behind_the_other_and_a_damaged_one_is_stepped_over() {
     assert_eq!(walked.len(), cells.len());
     assert!(matches!(walked[1], Err(Malformed::CellCrc { .. })));
     assert_eq!(walked[2], Ok(cells[2]));
-    // Where the next one begins cannot be told any more.
+    // The position of the next cell is unknown.
     bytes[second] = 0;
     let walked: Vec<_> = Cells::new(&bytes).collect();
     assert_eq!(walked.len(), 2);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// One bit at a time, straight from the polynomial.
+/// One bit at a time, from the polynomial.
 fn naive(bytes: &[u8]) -> u32 {
     let mut crc = u32::MAX;
     for byte in bytes {

@@ -1,5 +1,5 @@
-//! Either DDP header, chosen by the T bit (RFC 5041 §4.1). It promises to ask for 14 or 18 bytes
-//! as soon as the first byte is there. It does not know what follows the header.
+//! Either DDP header, chosen by the T bit (RFC 5041 §4.1). The first byte alone determines the
+//! length, 14 or 18 bytes, see [`peek_len`].
 
 use core::fmt;
 use core::ops::Deref;
@@ -31,7 +31,7 @@ pub const fn peek_len(first_byte: u8) -> usize {
 /// A DDP header of either class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Header {
-    /// The segment names its place in the receiver's memory.
+    /// The segment names its destination in the receiver's memory.
     Tagged(Tagged),
     /// The segment goes to a buffer of the receiver's choice.
     Untagged(Untagged),

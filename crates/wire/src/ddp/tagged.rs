@@ -1,6 +1,6 @@
-//! The header of a tagged segment (RFC 5041 §4.2): the receiver's buffer and the place in it. It
-//! promises version 1 and a defined RDMAP control byte. It does not check that the opcode is one
-//! that travels tagged.
+//! The header of a tagged segment (RFC 5041 §4.2): the receiver's buffer and the offset in it.
+//! `parse` accepts DDP version 1 and RDMAP version 1 only; it does not check that the opcode is one
+//! of tagged messages.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
-//! The header of an untagged segment (RFC 5041 §4.3): queue, message number and offset. It
-//! promises version 1 and a defined RDMAP control byte. It does not check that queue and opcode
-//! belong together.
+//! The header of an untagged segment (RFC 5041 §4.3): queue, message number and offset. `parse`
+//! accepts DDP version 1 and RDMAP version 1 only; it does not check that queue and opcode belong
+//! together.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};

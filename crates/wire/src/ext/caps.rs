@@ -1,7 +1,6 @@
-//! What one Verbena adapter tells the other in the first message of a stream: a list of tagged
-//! values (docs/extensions.md). It promises that every mandatory value is there once and is
-//! possible; unknown tags are skipped so that later versions can add some. It does not compare the
-//! two sides.
+//! The capability list in the first message of a stream: tagged values (docs/extensions.md). After
+//! `parse` every mandatory value has appeared exactly once and is in its range; unknown tags are
+//! skipped so that later versions can add some. The two sides are compared elsewhere.
 
 use core::fmt;
 use core::ops::{BitAnd, BitOr};
@@ -27,13 +26,13 @@ const TAG_PATH: u8 = 10;
 
 /// Tag and length before each value.
 const TLV_HEADER: usize = 2;
-/// No side may be held to smaller segments than this (RFC 5044 §4.5).
+/// Smallest segment limit that a side may announce (RFC 5044 §4.5).
 const MIN_MAX_ULPDU: u16 = 128;
 
 // The whole list fits a control message.
 const _: () = assert!(Caps::MAX_LEN <= MAX_CONTROL_PAYLOAD);
 
-/// Optional abilities, one bit each. Bits without a name are kept but mean nothing.
+/// Optional abilities, one bit each. Bits without a name are kept and ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Features(u32);
 
@@ -97,7 +96,7 @@ impl fmt::Display for Features {
     }
 }
 
-/// Whose manners the queue pair has.
+/// Which kind of adapter the queue pair presents itself as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Personality {
     /// Completions and errors as an iWARP adapter gives them.
@@ -176,7 +175,7 @@ pub struct Caps {
     pub max_ulpdu: u16,
     /// Optional abilities.
     pub features: Features,
-    /// Whose manners the queue pair has.
+    /// Which kind of adapter the queue pair presents itself as.
     pub personality: Personality,
     /// The transport service.
     pub qp_type: QpType,
@@ -184,7 +183,7 @@ pub struct Caps {
     pub min_rnr_timer: RnrTimer,
     /// Read and atomic requests this side can hold.
     pub ird: u16,
-    /// A number that names this incarnation of the queue pair.
+    /// Identifies this incarnation of the connection.
     pub nonce: u64,
     /// A secret of this host, if shared-memory rings are on offer.
     pub same_host: Option<[u8; 16]>,

@@ -1,6 +1,6 @@
 //! The control messages (docs/extensions.md): a kind and a 24-bit number in the word DDP leaves to
-//! its upper layer, and for three kinds a short payload. It promises a known kind with a payload
-//! of the right length. It does not know what has been sent or acknowledged.
+//! its upper layer, and for three kinds a short payload. `parse` accepts known kinds with a payload
+//! of the right length.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ mod tests;
 /// Longest payload of a control message.
 pub const MAX_CONTROL_PAYLOAD: usize = 256;
 
-// With the smallest agreed segment size a list of capabilities still goes in one segment.
+// A list of capabilities fits one segment of the smallest size that may be agreed.
 const _: () = assert!(Caps::MAX_LEN + MAX_LEN <= 128);
 
 const KIND_CAPS: u8 = 1;
@@ -27,7 +27,7 @@ const KIND_RESUME: u8 = 5;
 const KIND_ACTIVE: u8 = 6;
 const KIND_PATH: u8 = 7;
 
-/// Payload of RNR and PATH: one meaningful byte and three zeros.
+/// Payload of RNR and PATH: one byte of content and three zeros.
 const WORD: usize = 4;
 
 /// What carries the stream from a given request on.
@@ -68,11 +68,11 @@ impl fmt::Display for PathKind {
 /// A control message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
-    /// What this side can do; the first message each way.
+    /// The capabilities of the sender; the first message in each direction.
     Caps(Caps),
     /// Every request before this one is executed.
     Ack(Rsn),
-    /// This request found no receive; it and all later ones are discarded until it is resumed.
+    /// No receive was posted for this request; it and all later ones are discarded until it is resumed.
     Rnr {
         /// The request.
         rsn: Rsn,
@@ -85,7 +85,7 @@ pub enum Control {
     Resume(Rsn),
     /// The sender is ready to send, starting with this packet number.
     Active {
-        /// The number the two programs exchanged beforehand.
+        /// The PSN that the two programs exchanged beforehand.
         psn: Psn,
     },
     /// From this request on the stream uses another path.
@@ -138,7 +138,7 @@ impl Control {
         }
     }
 
-    /// The word for the header: kind above, number below.
+    /// The word for the header: the kind in the upper 8 bits, the number in the lower 24.
     pub const fn ulp_word(&self) -> u32 {
         let number = match self {
             Self::Caps(_) => 0,
@@ -160,7 +160,7 @@ impl Control {
     }
 }
 
-/// The payload as an array, or the complaint that it is not that long.
+/// The payload as an array, or the error that it has another length.
 fn exact<const N: usize>(kind: u8, payload: &[u8]) -> Result<[u8; N], Malformed> {
     payload.try_into().map_err(|_| Malformed::ControlLength {
         kind,

@@ -1,6 +1,6 @@
-//! What two queue pairs that were connected by hand say to each other in the private data of their
-//! start-up frames (docs/extensions.md): who calls whom, who answers, and why not. Each promises one
-//! format in both directions. Whether a proof is right, and what to do about it, is known to the engine.
+//! Private data of MPA start-up frames (docs/extensions.md): the call, the answer and the refusal of
+//! an out-of-band connection, and the proof of a shared key on a connection by address. The engine
+//! computes and verifies the proofs.
 
 use core::fmt;
 
@@ -14,15 +14,15 @@ use crate::{Malformed, raw};
 #[cfg(test)]
 mod tests;
 
-/// The first bytes of all three.
+/// The first bytes of call, answer and refusal.
 const MAGIC: [u8; 4] = *b"VbQP";
-/// The only version there is.
+/// The only version.
 const VERSION: u8 = 1;
 
-/// What the shared key makes of the words that were exchanged; all zero where no key is set.
+/// HMAC-SHA-256 with the shared key over what its message covers; all zero where no key is set.
 pub type Proof = [u8; 32];
 
-/// Nobody proves anything.
+/// The proof where no key is set.
 pub const NO_PROOF: Proof = [0; 32];
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -64,27 +64,27 @@ struct RawCall {
     proof: Proof,
 }
 
-/// A queue pair calls another: the private data of an MPA Request.
+/// A call: the private data of an MPA Request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
-    /// The service that both must offer.
+    /// The service, which both queue pairs must have.
     pub qp_type: QpType,
     /// The queue pair that calls.
     pub from: Qpn,
     /// The queue pair that is called.
     pub to: Qpn,
-    /// The address that the calling program named as its own.
+    /// The GID that the calling program set as its own.
     pub gid: [u8; 16],
-    /// Chosen anew each time the calling queue pair begins a new life.
+    /// Chosen anew for each incarnation of the calling queue pair.
     pub nonce: u64,
-    /// The key's word on all before it.
+    /// HMAC over the [`Call::PROVEN`] bytes before it.
     pub proof: Proof,
 }
 
 impl Call {
     /// Bytes on the wire.
     pub const LEN: usize = 72;
-    /// Bytes that the proof is about.
+    /// Bytes that the proof covers.
     pub const PROVEN: usize = 40;
 
     /// Reads the private data of a Request.
@@ -103,7 +103,7 @@ impl Call {
         })
     }
 
-    /// Its bytes.
+    /// The call's bytes.
     pub fn emit(&self) -> [u8; Self::LEN] {
         zerocopy::transmute!(RawCall {
             head: Head::new(self.qp_type.byte()),
@@ -131,12 +131,12 @@ struct RawAnswer {
     proof: Proof,
 }
 
-/// The queue pair that was called is there: the private data of an accepting MPA Reply.
+/// The answer to a call: the private data of an accepting MPA Reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
-    /// Chosen anew each time the answering queue pair begins a new life.
+    /// Chosen anew for each incarnation of the answering queue pair.
     pub nonce: u64,
-    /// The key's word on both nonces and both numbers.
+    /// HMAC over the covered bytes of the call and this nonce.
     pub proof: Proof,
 }
 
@@ -154,7 +154,7 @@ impl Answer {
         })
     }
 
-    /// Its bytes.
+    /// The answer's bytes.
     pub fn emit(&self) -> [u8; Self::LEN] {
         zerocopy::transmute!(RawAnswer {
             head: Head::new(0),
@@ -174,13 +174,13 @@ struct RawKeyed {
     proof: Proof,
 }
 
-/// The side that sent it knows a shared key: stands before the program's private data in the startup frames of a
-/// connection by address, the Request and the accepting Reply.
+/// Proves knowledge of a shared key: stands before the program's private data in the startup frames of a connection by
+/// address, the Request and the accepting Reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keyed {
     /// Chosen anew for each frame.
     pub nonce: u64,
-    /// The key's word on the nonces and on the private data behind it.
+    /// HMAC over a label, the nonces so far and the private data behind it (docs/extensions.md).
     pub proof: Proof,
 }
 
@@ -189,7 +189,7 @@ impl Keyed {
     pub const LEN: usize = 48;
     const MAGIC: [u8; 4] = *b"VbKy";
 
-    /// Reads the private data of a startup frame; what is left is the program's.
+    /// Reads the private data of a startup frame; the second value is the program's own private data.
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let what = "proof of a key";
         let raw: RawKeyed = raw::prefix(what, bytes)?;
@@ -203,7 +203,7 @@ impl Keyed {
         Ok((keyed, bytes.get(Self::LEN..).unwrap_or_default()))
     }
 
-    /// Its bytes.
+    /// The bytes before the program's private data.
     pub fn emit(&self) -> [u8; Self::LEN] {
         zerocopy::transmute!(RawKeyed {
             magic: Self::MAGIC,
@@ -215,20 +215,20 @@ impl Keyed {
     }
 }
 
-/// Why a call is not answered: the private data of a rejecting MPA Reply.
+/// Why a call is rejected: the private data of a rejecting MPA Reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoAnswer {
-    /// There is no such queue pair, yet or any more: calling again may help.
+    /// There is no such queue pair, not yet or not any more: a later call may succeed.
     Unknown,
-    /// It expects somebody else.
+    /// The queue pair expects another peer.
     Stranger,
-    /// It offers another service.
+    /// The queue pair has another service.
     Service,
-    /// It has a connection, or its own call is on its way and goes first.
+    /// The queue pair is connected, or its own call is under way and takes precedence.
     Taken,
     /// The keys differ, or one side has none.
     Key,
-    /// Too many calls wait.
+    /// Too many calls are pending.
     Busy,
 }
 
@@ -256,13 +256,13 @@ impl NoAnswer {
         reason.copied().ok_or(Malformed::Dial { what })
     }
 
-    /// Its bytes.
+    /// The refusal's bytes.
     pub fn emit(self) -> [u8; Self::LEN] {
         let at = Self::ALL.iter().position(|reason| *reason == self);
         zerocopy::transmute!(Head::new(at.unwrap_or(0) as u8 + 1))
     }
 
-    /// Whether the same call may be answered a moment later.
+    /// Whether the same call may succeed later.
     pub fn may_pass(self) -> bool {
         matches!(self, Self::Unknown | Self::Taken | Self::Busy)
     }

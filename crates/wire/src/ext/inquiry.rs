@@ -1,6 +1,6 @@
-//! Inquiries (docs/extensions.md): datagrams by which a program learns where another one's datagram queue pair is, and what it
-//! has to show there. It promises one format and one length in both directions, so that an answer is never longer than its
-//! question. When to ask again, and whom to believe, is known to the engine.
+//! Inquiries (docs/extensions.md): datagrams by which a program resolves the number and Q_Key of another program's datagram queue
+//! pair. Question and answer have the same format and the same length, so an answer is never longer than its question. Retries
+//! and the check of the sender are in the engine.
 
 use core::fmt;
 
@@ -15,9 +15,9 @@ mod tests;
 
 /// The first bytes.
 const MAGIC: [u8; 4] = *b"VbIQ";
-/// The only version there is.
+/// The only version.
 const VERSION: u8 = 1;
-/// What it is called in errors.
+/// The name in errors.
 const WHAT: &str = "inquiry";
 
 /// Bytes on the wire.
@@ -41,23 +41,23 @@ struct RawInquiry {
     end: u8,
 }
 
-/// What an inquiry is about.
+/// The kind of an inquiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Matter {
-    /// Somebody asks.
+    /// A request.
     Question,
-    /// The question is heard, and its answer takes a while.
+    /// The question has arrived, and its answer takes a while.
     Heard,
-    /// The answer is yes, and there it is.
+    /// The answer: the queue pair exists.
     Accepted {
         /// The queue pair.
         number: Qpn,
-        /// The key that its datagrams must show.
+        /// The Q_Key that datagrams to it must carry.
         qkey: u32,
-        /// The address where it is; those of version 4 mapped.
+        /// Its address; IPv4 addresses are mapped.
         gid: [u8; 16],
     },
-    /// The answer is no.
+    /// The question is refused.
     Refused,
 }
 
@@ -75,19 +75,19 @@ impl Matter {
 /// A question or an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inquiry<'a> {
-    /// Chosen by who asks, and repeated by who answers.
+    /// Chosen by the side that asks and repeated in the answer.
     pub transaction: u64,
-    /// What it is about.
+    /// The kind, with the fields of that kind.
     pub matter: Matter,
-    /// What the program said with it; at most [`MOST_SAID`] bytes.
+    /// Private data of the program; at most [`MOST_SAID`] bytes.
     pub private_data: &'a [u8],
 }
 
 impl<'a> Inquiry<'a> {
-    /// Bytes on the wire, always.
+    /// Bytes of every inquiry.
     pub const LEN: usize = LEN;
 
-    /// Reads a datagram, which must have exactly that length.
+    /// Reads a datagram, which must have exactly [`Inquiry::LEN`] bytes.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let raw: RawInquiry = raw::prefix(WHAT, bytes)?;
         let wrong = Malformed::Dial { what: WHAT };
@@ -113,7 +113,7 @@ impl<'a> Inquiry<'a> {
         })
     }
 
-    /// Its bytes; private data that does not fit is cut.
+    /// The datagram; private data beyond [`MOST_SAID`] bytes is cut off.
     pub fn emit(&self) -> [u8; LEN] {
         let (number, qkey, gid) = match self.matter {
             Matter::Accepted { number, qkey, gid } => (number.get(), qkey, gid),

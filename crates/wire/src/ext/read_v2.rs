@@ -1,6 +1,5 @@
-//! The header of a Read V2 Request (docs/extensions.md): a read that does not tell the responder
-//! where the data goes. It promises three fields at their places. It does not know the sink, which
-//! never leaves the requester.
+//! The header of a Read V2 Request (docs/extensions.md): a read without the sink's STag and offset,
+//! which the requester keeps to itself. No field is checked here.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -21,14 +20,14 @@ struct Raw {
     source_to: U64,
 }
 
-/// What to read.
+/// The memory to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadV2Request {
     /// Bytes to read.
     pub size: u32,
     /// The responder's buffer.
     pub source_stag: Stag,
-    /// Where in the responder's buffer the data begins.
+    /// Offset in the responder's buffer of the first byte.
     pub source_to: To,
 }
 

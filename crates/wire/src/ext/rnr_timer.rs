@@ -1,5 +1,5 @@
-//! The five-bit code for how long a requester waits when the responder has no receive posted. It
-//! promises a code in range and the duration InfiniBand gives it. It does not wait.
+//! The five-bit code for how long a requester waits when the responder has no receive posted. The
+//! codes and durations are those of InfiniBand.
 
 use core::fmt;
 use core::time::Duration;
@@ -15,7 +15,7 @@ pub struct RnrTimer(u8);
 impl RnrTimer {
     /// The largest code.
     pub const MAX_CODE: u8 = 31;
-    /// What a queue pair says that was told nothing: 0.64 ms.
+    /// The timer of a queue pair for which none was set: 0.64 ms.
     pub const DEFAULT: Self = Self(12);
 
     /// The timer with this code; `None` above five bits.

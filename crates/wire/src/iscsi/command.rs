@@ -1,5 +1,5 @@
-//! SCSI Command (RFC 7143 §11.3): a descriptor block of up to 16 bytes and what data it moves. It promises that a
-//! command announces unsolicited data only for a write. What the block asks for is not known here.
+//! SCSI Command (RFC 7143 §11.3): a CDB of up to 16 bytes and the data it moves. A command whose F bit is clear, which
+//! announces unsolicited data, is a write. The CDB is not interpreted.
 
 use core::fmt;
 
@@ -15,17 +15,17 @@ const WRITE: u8 = 0x20;
 const ATTRIBUTE: u8 = 0x07;
 
 coded! {
-    /// In which order the unit may work on a command, three bits.
+    /// Task attribute, three bits.
     Attribute: u8 {
-        /// Not said.
+        /// Not specified.
         Untagged = 0 "untagged",
         /// In any order.
         Simple = 1 "simple",
-        /// Behind everything before and before everything behind.
+        /// After all earlier and before all later commands.
         Ordered = 2 "ordered",
-        /// First of all.
+        /// Before all others.
         Head = 3 "head",
-        /// While an error condition is kept.
+        /// Allowed during an auto contingent allegiance condition.
         Aca = 4 "aca",
     }
 }
@@ -33,17 +33,17 @@ coded! {
 /// SCSI Command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScsiCommand {
-    /// The I bit: outside the order of commands. Data in this PDU is another matter: see `data_len`.
+    /// The I bit: outside the order of commands. It does not refer to immediate data, see `data_len`.
     pub immediate: bool,
-    /// No unsolicited Data-Out follows.
+    /// F: no unsolicited Data-Out follows.
     pub is_final: bool,
     /// Data comes from the target.
     pub read: bool,
     /// Data goes to the target.
     pub write: bool,
-    /// The order asked for.
+    /// The task attribute.
     pub attribute: Attribute,
-    /// Bytes of additional headers, at most 1020 and a multiple of 4; surplus is not sent.
+    /// Bytes of additional headers, at most 1020 and a multiple of 4; the surplus is not sent.
     pub ahs_len: u16,
     /// Bytes of immediate data.
     pub data_len: u32,
@@ -51,13 +51,13 @@ pub struct ScsiCommand {
     pub lun: Lun,
     /// Initiator task tag.
     pub itt: u32,
-    /// Bytes the command moves; those of the write if it does both.
+    /// Expected data transfer length; that of the write if the command does both.
     pub expected_len: u32,
     /// CmdSN.
     pub cmd_sn: u32,
     /// ExpStatSN.
     pub exp_stat_sn: u32,
-    /// The descriptor block, filled up with zeros.
+    /// The CDB, padded with zeros.
     pub cdb: [u8; 16],
 }
 

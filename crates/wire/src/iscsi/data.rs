@@ -1,5 +1,5 @@
-//! Data-Out and Data-In (RFC 7143 §11.7): pieces of a command's data and where in its buffer they belong. They promise
-//! that a Data-In with status is the last one. Whether a piece lies inside the buffer is not known here.
+//! Data-Out and Data-In (RFC 7143 §11.7): a part of a command's data and its offset in the command's buffer. A Data-In
+//! with status has F set. Offsets are not checked against the buffer.
 
 use core::fmt;
 
@@ -20,7 +20,7 @@ pub struct DataOut {
     pub is_final: bool,
     /// Bytes of data.
     pub data_len: u32,
-    /// As in the R2T.
+    /// Copied from the R2T.
     pub lun: Lun,
     /// Initiator task tag of the command.
     pub itt: u32,
@@ -30,7 +30,7 @@ pub struct DataOut {
     pub exp_stat_sn: u32,
     /// DataSN, from 0 in each sequence.
     pub data_sn: u32,
-    /// Where in the command's buffer the data belongs.
+    /// Offset of the data in the command's buffer.
     pub offset: u32,
 }
 
@@ -85,16 +85,16 @@ impl fmt::Display for DataOut {
     }
 }
 
-/// Data-In: data of a read, and with the last of it perhaps the status.
+/// Data-In: data of a read; the last one may carry the status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataIn {
     /// The last of its sequence.
     pub is_final: bool,
-    /// The target asks for a SNACK that acknowledges.
+    /// A: the target asks for a SNACK that acknowledges the data.
     pub acknowledge: bool,
     /// The SCSI status, if the command ends with this PDU (S); only together with `is_final`.
     pub status: Option<u8>,
-    /// Residual of the command; none without status.
+    /// Residual of the command; [`Residual::None`] without status.
     pub residual: Residual,
     /// Bytes of data.
     pub data_len: u32,
@@ -104,13 +104,13 @@ pub struct DataIn {
     pub itt: u32,
     /// Target transfer tag for the acknowledgement, or [`NO_TAG`](super::NO_TAG).
     pub ttt: u32,
-    /// StatSN; means nothing without status.
+    /// StatSN; undefined without status.
     pub stat_sn: u32,
-    /// The commands the target takes.
+    /// The CmdSNs that the target accepts.
     pub window: Window,
     /// DataSN, from 0 in each command.
     pub data_sn: u32,
-    /// Where in the command's buffer the data belongs.
+    /// Offset of the data in the command's buffer.
     pub offset: u32,
 }
 

@@ -1,5 +1,5 @@
-//! Asynchronous Message (RFC 7143 §11.9): what a target says without being asked. It promises the event with words, an
-//! unknown one as it came, and its three parameters. What to do about it is not known here.
+//! Asynchronous Message (RFC 7143 §11.9): an event that a target reports unsolicited. Unknown events are kept as numbers;
+//! the three parameters are returned for every event.
 
 use core::fmt;
 
@@ -11,9 +11,9 @@ use crate::Malformed;
 use crate::coded::coded;
 
 coded! {
-    /// What happened.
+    /// The event.
     AsyncEvent: u8 {
-        /// A SCSI event, told by the sense data.
+        /// A SCSI event, described by the sense data.
         Scsi = 0 "scsi event",
         /// The target asks for a logout within parameter 3 seconds.
         LogoutRequest = 1 "target requests logout",
@@ -23,9 +23,9 @@ coded! {
         SessionDrop = 3 "target drops the session",
         /// The target asks for a negotiation within parameter 3 seconds.
         Negotiation = 4 "target requests negotiation",
-        /// Tasks of the unit are ended.
+        /// All active tasks of the logical unit are terminated.
         TaskTermination = 5 "tasks of the unit terminated",
-        /// An event of the vendor, told by the code.
+        /// A vendor-specific event, described by the vendor code.
         Vendor = 255 "vendor event",
     }
 }
@@ -33,11 +33,11 @@ coded! {
 /// Asynchronous Message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AsyncMessage {
-    /// What happened.
+    /// The event.
     pub event: AsyncEvent,
     /// The vendor's code.
     pub vcode: u8,
-    /// What belongs to the event: a connection, seconds to wait, seconds to stay.
+    /// Parameters of the event: CID, Time2Wait and Time2Retain, or a time in the third.
     pub parameters: [u16; 3],
     /// Bytes of sense data and event data.
     pub data_len: u32,
@@ -45,7 +45,7 @@ pub struct AsyncMessage {
     pub lun: Lun,
     /// StatSN.
     pub stat_sn: u32,
-    /// The commands the target takes.
+    /// The CmdSNs that the target accepts.
     pub window: Window,
 }
 

@@ -1,6 +1,6 @@
-//! The one layout under all headers: four bytes of opcode and specifics, two lengths, a LUN, a tag and seven words.
-//! It promises the opcode, and lengths of zero where the PDU has neither additional headers nor data. What the words
-//! mean is known to the PDUs only.
+//! The layout that all headers share: four bytes of opcode and opcode-specific fields, two lengths, a LUN, a tag and seven
+//! words. Reading checks the opcode, and that the lengths are zero where the PDU has no additional headers or data; the
+//! files of the PDUs interpret the words.
 
 use core::fmt;
 
@@ -12,9 +12,9 @@ use crate::Malformed;
 
 /// F: the last of a sequence; also set where there is nothing to continue.
 pub(super) const FINAL: u8 = 0x80;
-/// C: the text goes on in the next PDU.
+/// C: the text continues in the next PDU.
 pub(super) const CONTINUE: u8 = 0x40;
-/// I: to be delivered at once (byte 0).
+/// I: immediate delivery (byte 0).
 pub(super) const IMMEDIATE: u8 = 0x40;
 
 /// A basic header segment; `wN` is the word at byte N.
@@ -79,12 +79,12 @@ impl Raw {
         }
     }
 
-    /// Its bytes.
+    /// The 48 bytes.
     pub(super) fn emit(self) -> Bhs {
         zerocopy::transmute!(self)
     }
 
-    /// Refuses flags that may not stand together.
+    /// Returns an error for these flags if `wrong`.
     pub(super) fn refuse(&self, wrong: bool) -> Result<(), Malformed> {
         if !wrong {
             return Ok(());
@@ -103,7 +103,7 @@ impl Raw {
         self.opcode & IMMEDIATE != 0
     }
 
-    /// The opcode byte with the I bit as given.
+    /// Sets the I bit if `immediate`.
     pub(super) fn immediate(mut self, immediate: bool) -> Raw {
         self.opcode |= bit(immediate, IMMEDIATE);
         self
@@ -118,7 +118,7 @@ impl Raw {
         Lun::from_bytes(self.lun)
     }
 
-    /// ExpCmdSN and MaxCmdSN, at the same place in everything a target sends.
+    /// ExpCmdSN and MaxCmdSN, at the same position in every PDU of a target.
     pub(super) fn window(&self) -> Window {
         Window {
             exp_cmd_sn: self.w28.get(),
@@ -126,7 +126,7 @@ impl Raw {
         }
     }
 
-    /// With that window in its place.
+    /// Sets ExpCmdSN and MaxCmdSN.
     pub(super) fn with_window(mut self, window: Window) -> Raw {
         self.w28 = U32::new(window.exp_cmd_sn);
         self.w32 = U32::new(window.max_cmd_sn);
@@ -140,13 +140,13 @@ pub(super) fn len24(len: u32) -> [u8; 3] {
     [high, middle, low]
 }
 
-/// Two halves of a word, as they stand.
+/// The upper and lower half of a word.
 pub(super) fn halves(word: U32) -> (u16, u16) {
     let word = word.get();
     ((word >> 16) as u16, word as u16)
 }
 
-/// The word of two halves.
+/// The word with these halves.
 pub(super) fn word(high: u16, low: u16) -> U32 {
     U32::new(u32::from(high) << 16 | u32::from(low))
 }
@@ -155,7 +155,7 @@ pub(super) const fn bit(set: bool, mask: u8) -> u8 {
     if set { mask } else { 0 }
 }
 
-/// A task tag for people: `-` names nothing.
+/// Prints a task tag; `-` is [`NO_TAG`](super::NO_TAG).
 pub(super) struct Tag(pub(super) u32);
 
 impl fmt::Display for Tag {
@@ -167,7 +167,7 @@ impl fmt::Display for Tag {
     }
 }
 
-/// Writes the words whose flags are set, each behind a space.
+/// Writes the names of the flags that are set, each after a space.
 pub(super) fn flags(f: &mut fmt::Formatter<'_>, words: &[(bool, &str)]) -> fmt::Result {
     let set = words.iter().filter(|(set, _)| *set);
     set.into_iter()

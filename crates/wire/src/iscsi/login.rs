@@ -1,5 +1,5 @@
-//! Login Request and Response (RFC 7143 §11.12, §11.13): the stages of a login and how it went. They promise that a PDU
-//! whose text goes on does not also leave its stage. Which stage may follow which, and the text, are not known here.
+//! Login Request and Response (RFC 7143 §11.12, §11.13): stages and status of a login. A PDU with C set has T clear. The
+//! order of stages and the text are checked elsewhere.
 
 use core::fmt;
 
@@ -17,59 +17,59 @@ const STAGE: u8 = 0x03;
 coded! {
     /// A stage of the login, two bits; 2 is reserved.
     Stage: u8 {
-        /// Who the other side is.
+        /// SecurityNegotiation: authentication.
         Security = 0 "security",
-        /// How to talk.
+        /// LoginOperationalNegotiation: parameters of session and connection.
         Operational = 1 "operational",
-        /// The login is over.
+        /// FullFeaturePhase: the login is complete.
         FullFeature = 3 "full-feature",
     }
 }
 
 coded! {
-    /// How a login goes: the class in the upper byte and the detail in the lower.
+    /// The status of a login: the class in the upper byte and the detail in the lower.
     LoginStatus: u16 {
-        /// All well so far.
+        /// The login may continue, or is complete.
         Success = 0x0000 "success",
-        /// The target is elsewhere for now: see its TargetAddress.
+        /// The target has moved temporarily to its TargetAddress.
         MovedTemporarily = 0x0101 "target moved temporarily",
-        /// The target is elsewhere for good: see its TargetAddress.
+        /// The target has moved permanently to its TargetAddress.
         MovedPermanently = 0x0102 "target moved permanently",
-        /// The initiator erred.
+        /// Initiator error without a detail.
         InitiatorError = 0x0200 "initiator error",
-        /// It could not prove who it is.
+        /// The initiator could not be authenticated.
         AuthenticationFailed = 0x0201 "authentication failed",
-        /// It may not use this target.
+        /// The initiator may not use this target.
         NotAuthorised = 0x0202 "not authorised for this target",
         /// There is no such target.
         NotFound = 0x0203 "target not found",
-        /// The target is gone for good.
+        /// The target was removed and has no forwarding address.
         Removed = 0x0204 "target removed",
         /// No version in common.
         Version = 0x0205 "version not supported",
-        /// The session has enough connections.
+        /// The session has as many connections as it may.
         TooManyConnections = 0x0206 "too many connections",
         /// A key is missing, such as a name.
         MissingParameter = 0x0207 "parameter missing",
-        /// The target cannot have this connection in that session.
+        /// The target cannot add this connection to that session.
         CannotInclude = 0x0208 "cannot include connection in session",
-        /// No sessions of this type.
+        /// The target does not support sessions of this type.
         SessionType = 0x0209 "session type not supported",
         /// There is no such session.
         NoSession = 0x020a "session does not exist",
-        /// Not a request for a login.
+        /// The request is invalid during the login.
         InvalidDuringLogin = 0x020b "invalid during login",
-        /// The target erred.
+        /// Target error without a detail.
         TargetError = 0x0300 "target error",
-        /// The target does not serve now.
+        /// The target or its service is not available now.
         Unavailable = 0x0301 "service unavailable",
-        /// The target has no room.
+        /// The target has not enough resources.
         OutOfResources = 0x0302 "out of resources",
     }
 }
 
 impl LoginStatus {
-    /// Status-Class: 0 success, 1 moved, 2 the initiator's fault, 3 the target's.
+    /// Status-Class: 0 success, 1 redirection, 2 initiator error, 3 target error.
     pub const fn class(self) -> u8 {
         (self.code() >> 8) as u8
     }
@@ -79,13 +79,13 @@ impl LoginStatus {
         self.code() as u8
     }
 
-    /// The login goes on, or is done: class 0, whatever the detail.
+    /// Class 0, with any detail.
     pub const fn is_success(self) -> bool {
         self.class() == 0
     }
 }
 
-/// T, C, CSG and NSG, the same in both directions.
+/// T, C, CSG and NSG, encoded alike in both directions.
 struct Step {
     more: bool,
     csg: Stage,
@@ -121,7 +121,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// ISID and TSIH: which session is meant.
+/// ISID and TSIH, which identify the session.
 fn session(isid: [u8; 6], tsih: u16) -> [u8; 8] {
     let ([a, b, c, d, e, f], [g, h]) = (isid, tsih.to_be_bytes());
     [a, b, c, d, e, f, g, h]
@@ -137,14 +137,14 @@ fn show_session(f: &mut fmt::Formatter<'_>, isid: [u8; 6], tsih: u16) -> fmt::Re
     write!(f, " tsih={tsih:#06x}")
 }
 
-/// Login Request. It is always immediate.
+/// Login Request. The I bit is always set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoginRequest {
-    /// The text goes on in the next request (C).
+    /// C: the text continues in the next request.
     pub more: bool,
-    /// The stage it belongs to.
+    /// Current stage.
     pub csg: Stage,
-    /// The stage to go to, if the initiator is ready to leave this one (T).
+    /// Next stage, if the initiator is ready to leave the current one (T).
     pub nsg: Option<Stage>,
     /// Highest version offered.
     pub version_max: u8,
@@ -152,13 +152,13 @@ pub struct LoginRequest {
     pub version_min: u8,
     /// Bytes of text.
     pub data_len: u32,
-    /// The initiator's part of the session's name.
+    /// The initiator's part of the session ID.
     pub isid: [u8; 6],
-    /// The target's part, 0 for a new session.
+    /// The target's part of the session ID, 0 for a new session.
     pub tsih: u16,
     /// Initiator task tag, the same in the whole login.
     pub itt: u32,
-    /// Number of the connection in its session.
+    /// CID: number of the connection in its session.
     pub cid: u16,
     /// CmdSN.
     pub cmd_sn: u32,
@@ -234,13 +234,13 @@ impl fmt::Display for LoginRequest {
 /// Login Response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoginResponse {
-    /// The text goes on in the next response (C).
+    /// C: the text continues in the next response.
     pub more: bool,
-    /// The stage it belongs to.
+    /// Current stage.
     pub csg: Stage,
-    /// The stage that follows, if the target agrees to leave this one (T).
+    /// Next stage, if the target agrees to leave the current one (T).
     pub nsg: Option<Stage>,
-    /// Highest version the target knows.
+    /// Highest version the target supports.
     pub version_max: u8,
     /// The version in use.
     pub version_active: u8,
@@ -248,15 +248,15 @@ pub struct LoginResponse {
     pub data_len: u32,
     /// As in the request.
     pub isid: [u8; 6],
-    /// The target's part of the session's name; not 0 when the login is over.
+    /// The target's part of the session ID; not 0 when the login is complete.
     pub tsih: u16,
     /// As in the request.
     pub itt: u32,
-    /// StatSN; the first one is where the target begins to count.
+    /// StatSN; the first response sets its initial value.
     pub stat_sn: u32,
-    /// The commands the target takes.
+    /// The CmdSNs that the target accepts.
     pub window: Window,
-    /// How it goes.
+    /// The status.
     pub status: LoginStatus,
 }
 

@@ -1,5 +1,5 @@
-//! Logout Request and Response (RFC 7143 §11.14, §11.15): the orderly end of a session or a connection. They promise
-//! reasons and outcomes with words, unknown ones as they came. What ends with it is not known here.
+//! Logout Request and Response (RFC 7143 §11.14, §11.15): the orderly end of a session or a connection. Unknown reasons
+//! and outcomes are kept as numbers.
 
 use core::fmt;
 
@@ -13,7 +13,7 @@ use crate::coded::coded;
 const REASON: u8 = 0x7f;
 
 coded! {
-    /// What shall end, seven bits.
+    /// What to close, seven bits.
     LogoutReason: u8 {
         /// The session.
         CloseSession = 0 "close-session",
@@ -25,7 +25,7 @@ coded! {
 }
 
 coded! {
-    /// How it went.
+    /// The outcome of a logout.
     LogoutOutcome: u8 {
         /// It is closed.
         Closed = 0 "closed",
@@ -43,11 +43,11 @@ coded! {
 pub struct LogoutRequest {
     /// The I bit.
     pub immediate: bool,
-    /// What shall end.
+    /// What to close.
     pub reason: LogoutReason,
     /// Initiator task tag.
     pub itt: u32,
-    /// The connection, unless the session ends.
+    /// The connection to close, unless the session is closed.
     pub cid: u16,
     /// CmdSN.
     pub cmd_sn: u32,
@@ -103,17 +103,17 @@ impl fmt::Display for LogoutRequest {
 /// Logout Response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogoutResponse {
-    /// How it went.
+    /// The outcome.
     pub response: LogoutOutcome,
     /// Initiator task tag of the request.
     pub itt: u32,
     /// StatSN.
     pub stat_sn: u32,
-    /// The commands the target takes.
+    /// The CmdSNs that the target accepts.
     pub window: Window,
     /// Seconds to wait before connecting again.
     pub time2wait: u16,
-    /// Seconds, behind those, for which the target keeps tasks.
+    /// Seconds after these for which the target keeps tasks.
     pub time2retain: u16,
 }
 

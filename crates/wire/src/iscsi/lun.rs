@@ -1,5 +1,5 @@
-//! Logical unit numbers, eight bytes of up to four levels. It promises numbers for units of one level (peripheral
-//! addressing on bus 0, and flat addressing) and keeps every other form as it came. Units are not known here.
+//! Logical unit numbers, eight bytes of up to four levels. Numbers of one level (peripheral addressing on bus 0, and flat
+//! addressing) are decoded; every other form is kept as bytes.
 
 use core::fmt;
 
@@ -11,7 +11,7 @@ const FLAT: u64 = 1;
 const PERIPHERAL_END: u64 = 1 << 8;
 const FLAT_END: u64 = 1 << 14;
 
-/// A logical unit number as it stands on the wire.
+/// A logical unit number in its encoded form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Lun(u64);
 
@@ -28,12 +28,12 @@ impl Lun {
         }
     }
 
-    /// The number in these bytes, of any form.
+    /// The number with this encoding, of any form.
     pub const fn from_bytes(bytes: [u8; 8]) -> Lun {
         Lun(u64::from_be_bytes(bytes))
     }
 
-    /// Its bytes.
+    /// The encoded form.
     pub const fn to_bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()
     }

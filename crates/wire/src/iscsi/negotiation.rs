@@ -1,6 +1,5 @@
-//! Text Request and Response (RFC 7143 §11.10, §11.11): a talk in text keys outside the login, such as the search for
-//! targets. They promise that a PDU whose text goes on is not the last one. The text itself is known to
-//! [`text`](super::text) only.
+//! Text Request and Response (RFC 7143 §11.10, §11.11): negotiation in text keys outside the login, such as SendTargets.
+//! A PDU with C set has F clear. The text is parsed by [`text`](super::text).
 
 use core::fmt;
 
@@ -15,17 +14,17 @@ use crate::Malformed;
 pub struct TextRequest {
     /// The I bit.
     pub immediate: bool,
-    /// The initiator has no more to say (F).
+    /// F: the last request of the negotiation.
     pub is_final: bool,
-    /// The text goes on in the next request (C).
+    /// C: the text continues in the next request.
     pub more: bool,
     /// Bytes of text.
     pub data_len: u32,
-    /// As the target gave it with its TTT.
+    /// Copied from the response whose TTT this is.
     pub lun: Lun,
-    /// Initiator task tag, the same in the whole talk.
+    /// Initiator task tag, the same in the whole negotiation.
     pub itt: u32,
-    /// Target transfer tag of the last response, or [`NO_TAG`](super::NO_TAG) to begin.
+    /// Target transfer tag of the last response, or [`NO_TAG`](super::NO_TAG) in the first request.
     pub ttt: u32,
     /// CmdSN.
     pub cmd_sn: u32,
@@ -94,21 +93,21 @@ impl fmt::Display for TextRequest {
 /// Text Response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TextResponse {
-    /// The target has no more to say (F).
+    /// F: the last response of the negotiation.
     pub is_final: bool,
-    /// The text goes on in the next response (C).
+    /// C: the text continues in the next response.
     pub more: bool,
     /// Bytes of text.
     pub data_len: u32,
-    /// To be copied into the next request.
+    /// Copied by the initiator into the next request.
     pub lun: Lun,
-    /// As in the request.
+    /// Initiator task tag of the request.
     pub itt: u32,
-    /// To be copied into the next request; [`NO_TAG`](super::NO_TAG) with the last response.
+    /// Copied by the initiator into the next request; [`NO_TAG`](super::NO_TAG) in the last response.
     pub ttt: u32,
     /// StatSN.
     pub stat_sn: u32,
-    /// The commands the target takes.
+    /// The CmdSNs that the target accepts.
     pub window: Window,
 }
 

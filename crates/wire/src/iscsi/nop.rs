@@ -1,5 +1,5 @@
-//! NOP-Out and NOP-In: pings of either side and the answers to them (RFC 7143 §11.18, §11.19). They promise tags as they
-//! came; which combination is a ping follows from the tags. Timers are not known here.
+//! NOP-Out and NOP-In: pings of either side and the answers to them (RFC 7143 §11.18, §11.19). The tags tell a ping from
+//! an answer; they are not checked here.
 
 use core::fmt;
 
@@ -12,13 +12,13 @@ use crate::Malformed;
 /// NOP-Out: with an ITT a ping of the initiator, with a TTT the answer to one of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NopOut {
-    /// The I bit; set whenever there is no ITT.
+    /// The I bit; to be set if there is no ITT.
     pub immediate: bool,
     /// Bytes of ping data.
     pub data_len: u32,
     /// Copied from the NOP-In that is answered.
     pub lun: Lun,
-    /// Initiator task tag, or [`NO_TAG`] if no answer is wanted.
+    /// Initiator task tag, or [`NO_TAG`] if no answer is requested.
     pub itt: u32,
     /// Target transfer tag of the NOP-In that is answered, or [`NO_TAG`].
     pub ttt: u32,
@@ -81,15 +81,15 @@ impl fmt::Display for NopOut {
 pub struct NopIn {
     /// Bytes of ping data.
     pub data_len: u32,
-    /// To be copied into the answer.
+    /// Copied by the initiator into the answer.
     pub lun: Lun,
     /// Initiator task tag of the ping that is answered, or [`NO_TAG`].
     pub itt: u32,
-    /// Target transfer tag, or [`NO_TAG`] if no answer is wanted.
+    /// Target transfer tag, or [`NO_TAG`] if no answer is requested.
     pub ttt: u32,
-    /// StatSN; without an ITT the next one, which does not count.
+    /// StatSN; without an ITT the next one, which this PDU does not consume.
     pub stat_sn: u32,
-    /// The commands the target takes.
+    /// The CmdSNs that the target accepts.
     pub window: Window,
 }
 
@@ -121,12 +121,12 @@ impl NopIn {
         .emit()
     }
 
-    /// The target wants an answer.
+    /// Whether the target requests an answer.
     pub const fn wants_answer(&self) -> bool {
         self.ttt != NO_TAG
     }
 
-    /// It answers a ping of the initiator, so its StatSN counts.
+    /// Whether it answers a ping of the initiator, and so consumes its StatSN.
     pub const fn is_answer(&self) -> bool {
         self.itt != NO_TAG
     }

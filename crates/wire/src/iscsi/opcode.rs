@@ -1,5 +1,5 @@
-//! The opcodes of iSCSI (RFC 7143 §11.2.1.2): who sends each, and what it is called.
-//! It promises a value only for opcodes that are defined; the vendors' are not.
+//! The opcodes of iSCSI (RFC 7143 §11.2.1.2): which side sends each, and its name. Opcodes that the RFC does not define,
+//! including the vendor-specific ones, have no value.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use super::layout::IMMEDIATE;
 
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $variant:ident = $code:literal $word:literal,)*) => {
-        /// What a PDU is.
+        /// The kind of a PDU.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Opcode {
@@ -27,7 +27,7 @@ macro_rules! opcodes {
                 }
             }
 
-            /// What people call it.
+            /// Its name.
             pub const fn word(self) -> &'static str {
                 match self {
                     $(Opcode::$variant => $word,)*
@@ -94,13 +94,13 @@ impl Opcode {
         Opcode::from_code(first & Opcode::MASK)
     }
 
-    /// Targets send it, and initiators do not.
+    /// Whether targets send it; initiators send the others.
     pub const fn is_from_target(self) -> bool {
         self as u8 & Opcode::TARGET != 0
     }
 }
 
-/// The I bit of a request: delivered at once, outside the order of commands. It means nothing in other PDUs.
+/// The I bit of a request: immediate delivery, outside the order of commands. It has no meaning in other PDUs.
 pub const fn is_immediate(bhs: &Bhs) -> bool {
     let [first, ..] = *bhs;
     first & IMMEDIATE != 0

@@ -1,5 +1,5 @@
-//! Any PDU of either side: one match from the opcode to the kind. It promises that a side's own opcodes are all there and
-//! that the other side's are refused. In which order PDUs may come is not known here.
+//! Any PDU of either side, by one match on the opcode. Each enum has a variant for every opcode of its side; opcodes of
+//! the other side are an error.
 
 use core::fmt;
 
@@ -20,7 +20,7 @@ macro_rules! side {
         }
 
         impl $name {
-            /// Reads the header; opcodes that this side does not send are refused.
+            /// Reads the header; an opcode that this side does not send is an error.
             pub fn parse(bhs: &Bhs) -> Result<$name, Malformed> {
                 match Opcode::of(bhs) {
                     $(Some(Opcode::$kind) => $kind::parse(bhs).map($name::$kind),)*
@@ -39,7 +39,7 @@ macro_rules! side {
                 }
             }
 
-            /// Its opcode.
+            /// The opcode.
             pub const fn opcode(&self) -> Opcode {
                 match self {
                     $($name::$kind(_) => Opcode::$kind,)*

@@ -1,5 +1,5 @@
-//! Ready To Transfer (RFC 7143 §11.8): a target asks for a range of a write's data. It promises a range that is not
-//! empty. Whether the range lies inside the command's buffer is not known here.
+//! Ready To Transfer (RFC 7143 §11.8): a target asks for a range of a write's data. The range is not empty; it is not
+//! checked against the command's buffer.
 
 use core::fmt;
 
@@ -12,21 +12,21 @@ use crate::Malformed;
 /// R2T.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct R2t {
-    /// To be copied into each Data-Out.
+    /// Copied by the initiator into each Data-Out.
     pub lun: Lun,
     /// Initiator task tag of the command.
     pub itt: u32,
-    /// Target transfer tag, to be copied into each Data-Out.
+    /// Target transfer tag, copied by the initiator into each Data-Out.
     pub ttt: u32,
-    /// The next StatSN, which does not count.
+    /// The next StatSN; an R2T does not consume it.
     pub stat_sn: u32,
-    /// The commands the target takes.
+    /// The CmdSNs that the target accepts.
     pub window: Window,
     /// R2TSN, from 0 in each command.
     pub r2t_sn: u32,
-    /// Where in the command's buffer the wanted data begins.
+    /// Offset in the command's buffer of the requested data.
     pub offset: u32,
-    /// Bytes wanted, at least one.
+    /// Bytes requested, at least one.
     pub len: u32,
 }
 

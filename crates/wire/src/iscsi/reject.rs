@@ -1,5 +1,5 @@
-//! Reject (RFC 7143 §11.17): a target could not take a PDU and sends its header back. It promises the reason with words,
-//! an unknown one as it came. Whether the task lives on is not known here.
+//! Reject (RFC 7143 §11.17): a target rejects a PDU and returns its header. Unknown reasons are kept as numbers.
+//! Whether the task continues is decided by the initiator.
 
 use core::fmt;
 
@@ -11,25 +11,25 @@ use crate::Malformed;
 use crate::coded::coded;
 
 coded! {
-    /// Why a PDU was not taken.
+    /// Why a PDU was rejected.
     RejectReason: u8 {
         /// The data digest was wrong.
         DataDigest = 0x02 "data digest error",
         /// The SNACK cannot be served.
         Snack = 0x03 "snack rejected",
-        /// It was out of turn, or made no sense.
+        /// It came out of order, or is invalid.
         ProtocolError = 0x04 "protocol error",
-        /// The target does not know it.
+        /// The target does not support it.
         NotSupported = 0x05 "command not supported",
         /// Too many immediate commands at once.
         TooManyImmediate = 0x06 "too many immediate commands",
-        /// A task with this tag is under way.
+        /// A task with this tag is in progress.
         TaskInProgress = 0x07 "task in progress",
-        /// Nothing was sent that could be acknowledged so.
+        /// A data acknowledgement for data that was not sent.
         InvalidDataAck = 0x08 "invalid data ack",
-        /// A field has a value it may not have.
+        /// A field has an invalid value.
         InvalidField = 0x09 "invalid pdu field",
-        /// The target cannot make the tag it needs now.
+        /// The target cannot allocate the target transfer tag that the operation needs.
         LongOperation = 0x0a "long operation, no tag",
         /// The target waits for a logout.
         WaitingForLogout = 0x0c "waiting for logout",
@@ -41,11 +41,11 @@ coded! {
 pub struct Reject {
     /// Why.
     pub reason: RejectReason,
-    /// Bytes of data: the header that was not taken.
+    /// Bytes of data: the rejected header.
     pub data_len: u32,
     /// StatSN.
     pub stat_sn: u32,
-    /// The commands the target takes.
+    /// The CmdSNs that the target accepts.
     pub window: Window,
     /// The next DataSN or R2TSN of the command, for a SNACK or a data digest.
     pub data_sn: u32,
@@ -78,7 +78,7 @@ impl Reject {
         .emit()
     }
 
-    /// The header that was not taken, at the front of the data segment.
+    /// The rejected header, at the front of the data segment.
     pub fn header(data: &[u8]) -> Result<&Bhs, Malformed> {
         data.first_chunk().ok_or(Malformed::Truncated {
             what: "rejected header",

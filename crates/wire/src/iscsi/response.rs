@@ -1,6 +1,6 @@
-//! SCSI Response (RFC 7143 §11.4): how a command ended, and how much less or more data it had than was expected.
-//! It promises one residual of each kind at most, and sense data that ends inside the data segment. What the status and
-//! the sense data say is known to [`scsi`](crate::scsi) only.
+//! SCSI Response (RFC 7143 §11.4): the status of a command, and the difference between expected and moved data. Overflow
+//! and underflow exclude each other, and sense data ends inside the data segment. Status and sense data are interpreted by
+//! [`scsi`](crate::scsi).
 
 use core::fmt;
 
@@ -16,20 +16,20 @@ const BIDI_UNDERFLOW: u8 = 0x08;
 pub(super) const OVERFLOW: u8 = 0x04;
 pub(super) const UNDERFLOW: u8 = 0x02;
 
-/// How far the data was from what the command expected.
+/// The difference between expected and moved data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Residual {
-    /// It was as expected.
+    /// All expected data was moved, and no more.
     #[default]
     None,
-    /// So many bytes were not moved.
+    /// Bytes that were expected and not moved.
     Underflow(u32),
-    /// So many bytes more there would have been.
+    /// Bytes that were not moved because they were not expected.
     Overflow(u32),
 }
 
 impl Residual {
-    /// From two flags, which exclude each other, and the count.
+    /// Reads two flags, of which at most one may be set, and the count.
     pub(super) fn read(
         raw: &Raw,
         [over, under]: [u8; 2],
@@ -66,11 +66,11 @@ impl fmt::Display for Residual {
 }
 
 coded! {
-    /// What the iSCSI layer of the target says of a command.
+    /// The iSCSI service response.
     Service: u8 {
-        /// It came to a SCSI status.
+        /// The command completed with a SCSI status.
         Completed = 0 "completed",
-        /// The target failed; the status means nothing.
+        /// The target failed; the status is undefined.
         TargetFailure = 1 "target-failure",
     }
 }
@@ -90,13 +90,13 @@ pub struct ScsiResponse {
     pub data_len: u32,
     /// Initiator task tag.
     pub itt: u32,
-    /// SNACK tag, 0 if none is in use.
+    /// SNACK tag, 0 if there is none.
     pub snack: u32,
     /// StatSN.
     pub stat_sn: u32,
-    /// The commands the target takes.
+    /// The CmdSNs that the target accepts.
     pub window: Window,
-    /// How many Data-In and R2T PDUs the target sent for the command.
+    /// Number of Data-In and R2T PDUs the target sent for the command.
     pub exp_data_sn: u32,
 }
 
@@ -139,7 +139,7 @@ impl ScsiResponse {
         .emit()
     }
 
-    /// The sense data in the data segment of a response (RFC 7143 §11.4.7): a length of 16 bits, then so many bytes.
+    /// The sense data in the data segment of a response (RFC 7143 §11.4.7): a length of 16 bits and as many bytes.
     /// An empty segment has none.
     pub fn sense(data: &[u8]) -> Result<&[u8], Malformed> {
         if data.is_empty() {

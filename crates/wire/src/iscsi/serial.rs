@@ -1,6 +1,5 @@
 //! Sequence numbers of 32 bits, which wrap (RFC 1982, RFC 7143 §4.2.2), and the window of commands a target grants.
-//! It promises comparisons that are right while two numbers lie less than half the space apart. Who counts what is not
-//! known here.
+//! Comparisons are valid while two numbers are less than half the number space apart.
 
 use core::fmt;
 
@@ -17,12 +16,12 @@ pub const fn sn_le(a: u32, b: u32) -> bool {
     b.wrapping_sub(a) < HALF
 }
 
-/// The commands a target takes now.
+/// The CmdSNs that a target accepts now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Window {
-    /// ExpCmdSN: the first one that did not reach it yet.
+    /// ExpCmdSN: the first command that the target has not received yet.
     pub exp_cmd_sn: u32,
-    /// MaxCmdSN: the last one it takes; the one before ExpCmdSN if it takes none.
+    /// MaxCmdSN: the last command it accepts; ExpCmdSN − 1 if it accepts none.
     pub max_cmd_sn: u32,
 }
 
@@ -32,12 +31,12 @@ impl Window {
         sn_le(cmd_sn, self.max_cmd_sn)
     }
 
-    /// Whether a target can mean it (RFC 7143 §4.2.2.1): MaxCmdSN is not below ExpCmdSN − 1.
+    /// Whether MaxCmdSN is at least ExpCmdSN − 1, as RFC 7143 §4.2.2.1 requires.
     pub const fn is_valid(self) -> bool {
         sn_le(self.exp_cmd_sn.wrapping_sub(1), self.max_cmd_sn)
     }
 
-    /// The window after `news`: invalid news change nothing, and either end only moves forward (RFC 7143 §4.2.2.1).
+    /// The window after `news`: an invalid one changes nothing, and either end only moves forward (RFC 7143 §4.2.2.1).
     #[must_use]
     pub const fn after(self, news: Window) -> Window {
         let mut now = self;

@@ -1,5 +1,5 @@
-//! SNACK (RFC 7143 §11.16): asks a target to send PDUs again, or tells it which arrived. It promises the kind and the run
-//! as they came. Error recovery above level 0, which alone uses it, is not known here.
+//! SNACK (RFC 7143 §11.16): asks a target to send PDUs again, or acknowledges those that arrived. It is used by error
+//! recovery above level 0 only, which Verbena does not implement.
 
 use core::fmt;
 
@@ -13,15 +13,15 @@ use crate::coded::coded;
 const KIND: u8 = 0x0f;
 
 coded! {
-    /// What is asked for, four bits.
+    /// What is requested, four bits.
     SnackKind: u8 {
         /// Data-In or R2T PDUs.
         Data = 0 "data-or-r2t",
         /// Responses.
         Status = 1 "status",
-        /// Nothing: data arrived.
+        /// Acknowledges Data-In PDUs.
         Acknowledge = 2 "data-ack",
-        /// Data-In cut anew.
+        /// Data-In in other segments.
         Resegment = 3 "r-data",
     }
 }
@@ -29,7 +29,7 @@ coded! {
 /// SNACK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Snack {
-    /// What is asked for.
+    /// What is requested.
     pub kind: SnackKind,
     /// The logical unit, if there is a TTT.
     pub lun: Lun,
@@ -41,7 +41,7 @@ pub struct Snack {
     pub exp_stat_sn: u32,
     /// The first number of the run.
     pub first: u32,
-    /// How many; 0 is all that follow.
+    /// Length of the run; 0 is all that follow.
     pub count: u32,
 }
 

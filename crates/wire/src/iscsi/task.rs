@@ -1,5 +1,5 @@
-//! Task management (RFC 7143 §11.5, §11.6): functions that end other tasks, and how they went. It promises functions and
-//! outcomes with words, unknown ones as they came. Which tasks a function touches is not known here.
+//! Task management (RFC 7143 §11.5, §11.6): functions that act on other tasks, and their outcomes. Unknown functions and
+//! outcomes are kept as numbers.
 
 use core::fmt;
 
@@ -13,45 +13,45 @@ use crate::coded::coded;
 const FUNCTION: u8 = 0x7f;
 
 coded! {
-    /// What to do with other tasks, seven bits.
+    /// Task management function, seven bits.
     TaskFunction: u8 {
-        /// End the task that is named.
+        /// Abort the referenced task.
         AbortTask = 1 "abort-task",
-        /// End all tasks of this initiator at the unit.
+        /// Abort all tasks of this initiator at the logical unit.
         AbortTaskSet = 2 "abort-task-set",
-        /// End the error condition that is kept.
+        /// Clear the auto contingent allegiance condition.
         ClearAca = 3 "clear-aca",
-        /// End all tasks of all initiators at the unit.
+        /// Abort all tasks of all initiators at the logical unit.
         ClearTaskSet = 4 "clear-task-set",
         /// Reset the logical unit.
         LogicalUnitReset = 5 "logical-unit-reset",
         /// Reset the target.
         TargetWarmReset = 6 "target-warm-reset",
-        /// Reset the target and drop its connections.
+        /// Reset the target and close its connections.
         TargetColdReset = 7 "target-cold-reset",
-        /// Move the task that is named to this connection.
+        /// Reassign the referenced task to this connection.
         TaskReassign = 8 "task-reassign",
     }
 }
 
 coded! {
-    /// How a function went.
+    /// The outcome of a function.
     TaskOutcome: u8 {
-        /// It is done.
+        /// Function complete.
         Complete = 0 "complete",
-        /// There is no such task.
+        /// The task does not exist.
         NoTask = 1 "no-task",
-        /// There is no such unit.
+        /// The logical unit does not exist.
         NoLun = 2 "no-lun",
-        /// The task still belongs to another connection.
+        /// The task is still allegiant to another connection.
         StillAllegiant = 3 "still-allegiant",
-        /// Tasks cannot be moved.
+        /// Reassignment is not supported.
         ReassignUnsupported = 4 "reassign-unsupported",
-        /// The function is not known.
+        /// The function is not supported.
         Unsupported = 5 "unsupported",
-        /// The initiator may not do that.
+        /// The initiator is not authorised.
         NotAuthorised = 6 "not-authorised",
-        /// The target will not do it.
+        /// Function rejected.
         Rejected = 255 "rejected",
     }
 }
@@ -61,21 +61,21 @@ coded! {
 pub struct TaskRequest {
     /// The I bit, usually set.
     pub immediate: bool,
-    /// What to do.
+    /// The function.
     pub function: TaskFunction,
     /// The logical unit.
     pub lun: Lun,
     /// Initiator task tag of the request.
     pub itt: u32,
-    /// That of the task it is about, or [`NO_TAG`](super::NO_TAG).
+    /// Initiator task tag of the referenced task, or [`NO_TAG`](super::NO_TAG).
     pub reference: u32,
     /// CmdSN.
     pub cmd_sn: u32,
     /// ExpStatSN.
     pub exp_stat_sn: u32,
-    /// CmdSN of the task it is about.
+    /// CmdSN of the referenced task.
     pub ref_cmd_sn: u32,
-    /// The next data expected by a task that is moved.
+    /// The next DataSN that a reassigned task expects.
     pub exp_data_sn: u32,
 }
 
@@ -136,13 +136,13 @@ impl fmt::Display for TaskRequest {
 /// Task Management Function Response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskResponse {
-    /// How it went.
+    /// The outcome.
     pub response: TaskOutcome,
     /// Initiator task tag of the request.
     pub itt: u32,
     /// StatSN.
     pub stat_sn: u32,
-    /// The commands the target takes.
+    /// The CmdSNs that the target accepts.
     pub window: Window,
 }
 

@@ -1,5 +1,5 @@
-//! Headers: lengths, digests, numbers and units here; golden bytes of each kind, what was heard from a target, and
-//! refusals in the files below.
+//! Headers: lengths, digests, numbers and units here; golden bytes of each kind, a recorded session, and errors in the
+//! files below.
 
 mod golden;
 mod hostile;
@@ -18,7 +18,7 @@ fn lengths_and_pad() {
     };
     assert_eq!(lengths, most);
     assert_eq!(lengths.to_string(), "ahs=1020 data=16777215");
-    // No data, no pad and no data digest behind it.
+    // No data, hence no pad and no data digest.
     let bare = Lengths { ahs: 0, data: 0 };
     assert_eq!(bare.total(false, true), 48);
     assert_eq!(bare.total(true, true), 52);
@@ -29,7 +29,7 @@ fn lengths_and_pad() {
     assert_eq!(pad(u32::MAX), 1);
 }
 
-/// The examples of RFC 7143 §A.4, and two more that another program worked out.
+/// The examples of RFC 7143 §A.4, and two more computed by another program.
 #[test]
 fn digests() {
     let up: Vec<u8> = (0..32).collect();
@@ -64,7 +64,7 @@ fn opcodes() {
         bhs[0] = code;
         let opcode = Opcode::of(&bhs);
         assert_eq!(is_immediate(&bhs), code & 0x40 != 0);
-        // The two bits above are no part of it.
+        // The two upper bits are not part of the opcode.
         assert_eq!(opcode, Opcode::from_code(code & 0x3f));
         let Some(opcode) = opcode else {
             continue;
@@ -90,7 +90,7 @@ fn units() {
     for n in 0..16384 {
         assert_eq!(Lun::new(n).and_then(Lun::number), Some(n));
     }
-    // Flat below 256 is a number; a bus, a second level and other methods are none.
+    // A flat address below 256 is a number; a bus, a second level and other methods are not.
     let number = |bytes| Lun::from_bytes(bytes).number();
     assert_eq!(number([0x40, 7, 0, 0, 0, 0, 0, 0]), Some(7));
     assert_eq!(number([1, 7, 0, 0, 0, 0, 0, 0]), None);
@@ -109,7 +109,7 @@ fn numbers_wrap() {
     assert!(sn_lt(1, 2) && sn_lt(last, 0) && sn_lt(last, 5) && sn_lt(0, (1 << 31) - 1));
     assert!(!sn_lt(2, 1) && !sn_lt(0, last) && !sn_lt(7, 7));
     assert!(sn_le(7, 7) && sn_le(last, 0) && !sn_le(0, last));
-    // Half the space apart neither is ahead.
+    // At half the number space neither is ahead.
     assert!(!sn_le(0, 1 << 31) && !sn_le(1 << 31, 0) && !sn_lt(0, 1 << 31));
 }
 
@@ -125,7 +125,7 @@ fn a_window_only_moves_forward() {
     assert_eq!(now.after(window(12, 25)), window(12, 25));
     assert_eq!(now.after(window(8, 25)), window(10, 25));
     assert_eq!(now.after(window(12, 15)), window(12, 20));
-    // Closed is valid, and one less is not.
+    // A closed window is valid, and one less is not.
     assert_eq!(now.after(window(30, 29)), window(30, 29));
     assert_eq!(now.after(window(30, 28)), now);
     let old = window(u32::MAX, u32::MAX);

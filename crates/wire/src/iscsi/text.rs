@@ -1,6 +1,6 @@
-//! Text keys (RFC 7143 §6.1): `Key=Value` pairs, each ended by a zero byte, and the forms values have. It promises keys
-//! and values within the limits of the RFC, and refuses text that ends inside a pair. What a key means, and how both sides
-//! come to a value, is not known here.
+//! Text keys (RFC 7143 §6.1): `Key=Value` pairs, each ended by a zero byte, and the encodings of values. Keys and values
+//! are within the limits of the RFC, and text that ends inside a pair is an error. The negotiation is not part of this
+//! module.
 
 use crate::Malformed;
 
@@ -13,10 +13,10 @@ mod tests;
 
 /// Most bytes of a key.
 pub const MAX_KEY: usize = 63;
-/// Most bytes of a value, unless its key says otherwise.
+/// Most bytes of a value, unless the key allows more.
 pub const MAX_VALUE: usize = 8192;
 
-/// The pairs of a text, in order. It ends at the first pair that cannot be read.
+/// The pairs of a text, in order. The iterator ends after the first error.
 #[derive(Debug, Clone)]
 pub struct Pairs<'a> {
     rest: &'a [u8],
@@ -24,12 +24,12 @@ pub struct Pairs<'a> {
 }
 
 impl<'a> Pairs<'a> {
-    /// Reads whole text: what came with the C bit must have been put together before.
+    /// Reads whole text: the caller has joined the parts of PDUs with the C bit.
     pub const fn new(text: &'a [u8]) -> Pairs<'a> {
         Pairs { rest: text, at: 0 }
     }
 
-    /// The bytes up to the next zero, which is taken too. Empty pairs are passed over: some targets pad with zeros.
+    /// The bytes up to the next zero. Empty pairs are skipped, since some targets pad with zeros.
     fn pair(&mut self) -> Option<Result<&'a [u8], Malformed>> {
         let zeros = self.rest.iter().take_while(|b| **b == 0).count();
         let rest = self.rest.get(zeros..).unwrap_or_default();
@@ -91,7 +91,7 @@ fn limit(what: &'static str, limit: usize, text: &str) -> Result<(), Malformed> 
     Ok(())
 }
 
-/// Appends a pair. A zero byte in the value ends it, since the peer would take what follows for another pair.
+/// Appends a pair. The value is cut at a zero byte, behind which the peer would read another pair.
 pub fn push(text: &mut Vec<u8>, key: &str, value: &str) {
     let value = value.split('\0').next().unwrap_or_default();
     text.extend_from_slice(key.as_bytes());
@@ -110,7 +110,7 @@ pub fn number(value: &str) -> Result<u64, Malformed> {
         Some(digits) => (digits, 16),
         None => (value, 10),
     };
-    // A sign is none of the digits, though Rust would take one.
+    // `from_str_radix` would accept a sign.
     if !digits.chars().all(|c| c.is_digit(radix)) {
         return Err(wrong);
     }
@@ -129,7 +129,7 @@ pub fn yes_no(value: &str) -> Result<bool, Malformed> {
     }
 }
 
-/// The word of a boolean.
+/// The text of a boolean.
 pub const fn from_bool(value: bool) -> &'static str {
     if value { "Yes" } else { "No" }
 }

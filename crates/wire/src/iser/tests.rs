@@ -1,4 +1,4 @@
-//! iSER headers and greetings: golden bytes, refusals, and any bytes at all.
+//! iSER headers, Hello and HelloReply: golden bytes, errors, and random bytes.
 
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn control_both_ways() {
         &[(0, 0x03), (1, 0xff), (2, 0xff), (3, 0xff)],
         IserHeader::parse,
     );
-    // A tag counts only with its bit.
+    // A tag is returned only with its valid bit.
     let without = |first: &str| hex(&BOTH.replacen("1c", first, 1));
     let write = IserHeader {
         read: None,

@@ -1,4 +1,4 @@
-//! The sentences: each names what is wrong and with which numbers.
+//! The texts: each names what is wrong and with which numbers.
 
 use super::*;
 

@@ -1,6 +1,6 @@
-//! The four bytes of enhanced connection set-up that stand before the private data of a
-//! revision 2 start-up frame (RFC 6581 §9). It promises an exact copy of both depths and all four
-//! model bits. It does not negotiate.
+//! The four bytes of enhanced connection set-up in front of the private data of a revision 2
+//! start-up frame (RFC 6581 §9). Both depths and all four model bits are read and written
+//! unchanged; the negotiation is in the `stream` crate.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
-//! The frame around every segment: length, ULPDU, pad, checksum, and the markers that fall among
-//! them (RFC 5044 §4). [`Layout`] says in closed form where each byte of one frame lies, so that
-//! neither sender nor receiver walks the frame to find out. It does not hold or move the bytes.
+//! The frame around every segment: length, ULPDU, pad, checksum, and the markers between them
+//! (RFC 5044 §4). [`Layout`] computes the position of each part in constant time, so that neither
+//! sender nor receiver walks the frame to find it; it holds no bytes.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -75,7 +75,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// Where everything of one frame lies.
+/// Positions of all parts of one frame.
 ///
 /// The *body* is what the checksum covers apart from markers: length field, ULPDU and pad. With
 /// markers, marker `k` stands `phase + 512 k` bytes into the frame and directly before body byte
@@ -128,8 +128,8 @@ impl Layout {
         }
         let at = phase as usize + MARKER_SPACING * k;
         // RFC 5044 §4.2: the pointer counts from the length field, which a leading marker moves
-        // back by its own size; that leading marker itself points nowhere. Above
-        // MAX_ULPDU_WITH_MARKERS the last pointer wraps, as it must on both sides.
+        // back by its own size; the pointer of that leading marker is 0. Above
+        // MAX_ULPDU_WITH_MARKERS the last pointer wraps, on both sides alike.
         let lead = if phase == 0 { Marker::LEN } else { 0 };
         let fpdu_ptr = at.saturating_sub(lead) as u16;
         Some((at, Marker { fpdu_ptr }))

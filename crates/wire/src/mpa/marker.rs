@@ -1,6 +1,5 @@
-//! The four-byte marker that stands at every 512th byte of a stream (RFC 5044 §4.2). It promises
-//! a pointer that is a multiple of four in what it reads and in what it writes. Where markers go
-//! is the business of the FPDU layout.
+//! The four-byte marker at every 512th byte of a stream (RFC 5044 §4.2). The pointer is a multiple
+//! of four after `parse` and in the output of `emit`; `fpdu.rs` computes the positions of markers.
 
 use core::fmt;
 

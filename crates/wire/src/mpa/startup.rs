@@ -1,7 +1,7 @@
 //! The Request and Reply frames that open an MPA connection (RFC 5044 §7.1, RFC 6581 §6). Parsing
 //! works on a growing prefix of the stream: it reports the first byte that cannot belong to a
-//! frame as soon as it is there, and never consumes a byte behind the frame. What the two sides
-//! make of each other's flags is not decided here.
+//! frame as soon as that byte has arrived, and never consumes a byte behind the frame. The flags
+//! of the two sides are compared in the `stream` crate.
 
 use core::fmt;
 
@@ -20,7 +20,7 @@ pub const MAX_PRIVATE_DATA: usize = 512;
 /// Reserved flag a Verbena Request sets to offer the extensions (docs/extensions.md).
 pub const EXT_OFFER: u8 = 0x01;
 /// Reserved flag a Verbena Reply sets, with [`EXT_OFFER`] clear, to agree (docs/extensions.md).
-/// A peer that merely echoes reserved bits returns the offer and is thereby told apart.
+/// A peer that only echoes reserved bits returns the offer, which is not an agreement.
 pub const EXT_AGREE: u8 = 0x02;
 
 const KEY_LEN: usize = 16;
@@ -80,7 +80,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The revision of a frame. Revision 0 and everything above 2 are refused.
+/// The revision of a frame. Revision 0 and everything above 2 are errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Revision {
     /// RFC 5044.
@@ -170,7 +170,7 @@ pub enum StartupError {
         /// Offset of the first wrong byte.
         at: usize,
     },
-    /// The frame is of the other kind; both sides believe they opened the connection.
+    /// The frame is of the other kind: both sides act as initiator, or both as responder.
     #[error("the peer sent an MPA {}, expected a {expected}", expected.other())]
     WrongKind {
         /// The kind that should have come.
@@ -251,7 +251,7 @@ impl<'a> Frame<'a> {
         let revision = Revision::from_byte(raw.revision)?;
         let got = raw.private_data_len.get();
         let len = usize::from(got);
-        // RFC 5044 §7.1.2: an over-long frame is refused before a byte of it is stored.
+        // RFC 5044 §7.1.2: an over-long frame is rejected before a byte of it is stored.
         if len > MAX_PRIVATE_DATA {
             return Err(StartupError::PrivateDataTooLong { got: len });
         }
@@ -345,12 +345,12 @@ const fn block_len(enhanced: Option<Enhanced>) -> usize {
 }
 
 /// Checks as much of the key as has arrived. The two keys differ in one byte, and that byte alone
-/// decides between "wrong side" and "not MPA", so that the answer does not depend on how much of
-/// the key has arrived with it.
+/// decides between `WrongKind` and `BadKey`, so that the result does not depend on how much of the
+/// key has arrived with it.
 fn check_key(expect: Kind, bytes: &[u8]) -> Result<(), StartupError> {
     let keys = expect.key().iter().zip(expect.other().key());
     for (at, (&got, (&want, &other))) in bytes.iter().zip(keys).enumerate() {
-        // RFC 5044 §7.1.2: the keys differ so that two initiators notice each other.
+        // RFC 5044 §7.1.2: the keys differ so that two initiators detect each other.
         if got != want && got == other {
             return Err(StartupError::WrongKind { expected: expect });
         }

@@ -1,37 +1,36 @@
-//! What is asked of the configuration service, and how it answers (spec/PUSH.md, P8).
-//! Numbers that are not known are kept as they came, so that they can be answered.
-//! It refuses to know what the data of an operation means.
+//! Operations and status codes of the configuration service (docs/push.md, P8). Unknown numbers are kept, so that they can be
+//! answered; the data of an operation is decoded by the drivers.
 
 use core::fmt;
 
-/// What the configuration service is asked for.
+/// An operation of the configuration service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// None: stands in the reply to a message that is not known.
+    /// No operation: in the reply to an unknown message.
     None,
-    /// Begin; features and MTU.
+    /// Start; exchanges features and MTU.
     Initialise,
     /// The MAC address of the LAN port.
     GetMac,
-    /// Another MAC address.
+    /// Sets the MAC address.
     SetMac,
     /// Whether the link is up.
     GetLink,
-    /// Link up or down.
+    /// Sets the link up or down.
     SetLink,
     /// Counters.
     Statistics,
-    /// Counters back to zero.
+    /// Resets the counters.
     ResetStatistics,
-    /// Another MTU.
+    /// Sets the MTU.
     SetMtu,
-    /// Take every frame, or do not.
+    /// Switches promiscuous mode.
     Promiscuous,
-    /// Which multicast frames to take.
+    /// Sets the multicast filter.
     MulticastFilter,
-    /// The end.
+    /// Stop.
     Shutdown,
-    /// Something newer: answered with [`Status::UnknownOperation`].
+    /// A code without a variant: answered with [`Status::UnknownOperation`].
     Unknown(u16),
 }
 
@@ -57,7 +56,7 @@ impl Operation {
         known.map_or(Operation::Unknown(code), |(operation, _)| *operation)
     }
 
-    /// Its code.
+    /// The code of this operation.
     pub fn code(self) -> u16 {
         if let Operation::Unknown(code) = self {
             return code;
@@ -76,20 +75,20 @@ impl fmt::Display for Operation {
     }
 }
 
-/// How the configuration service answers.
+/// The status of a configuration reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// Done.
+    /// Success.
     Ok,
     /// The operation is not known here.
     UnknownOperation,
-    /// Its data makes no sense.
+    /// The data of the operation is invalid.
     BadData,
-    /// It is not allowed, or not now.
+    /// The operation is not allowed, or not now.
     NotAllowed,
-    /// The message itself was not known: another function or version.
+    /// The function or version of the message is unknown.
     UnknownMessage,
-    /// Something newer.
+    /// A code without a variant.
     Unknown(u16),
 }
 
@@ -108,7 +107,7 @@ impl Status {
         known.map_or(Status::Unknown(code), |(status, _)| *status)
     }
 
-    /// Its code.
+    /// The code of this status.
     pub fn code(self) -> u16 {
         if let Status::Unknown(code) = self {
             return code;

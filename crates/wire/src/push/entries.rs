@@ -1,6 +1,6 @@
-//! The repeated parts of messages: pools, ranges of elements, references, and elements that were written.
-//! A list promises at least one entry and no bytes behind the last; entries are read from the borrowed bytes as they are asked for.
-//! It refuses to know whether a pool exists.
+//! The repeated parts of messages: pools, ranges of elements, references, and written elements. A parsed list has at least one
+//! entry and no bytes behind the last; entries are decoded from the borrowed bytes on iteration. Whether a pool exists is checked
+//! by the session.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -12,14 +12,14 @@ pub trait Entry: Sized {
     /// Bytes on the wire.
     const LEN: usize;
 
-    /// Reads one from exactly that many bytes; `None` of any other number.
+    /// Reads one from exactly [`Entry::LEN`] bytes; `None` for any other number.
     fn parse(bytes: &[u8]) -> Option<Self>;
 
-    /// Appends it.
+    /// Appends the entry.
     fn emit(&self, out: &mut Vec<u8>);
 }
 
-/// A list of entries, as it came.
+/// A list of entries, still encoded.
 pub struct Entries<'a, T> {
     bytes: &'a [u8],
     of: PhantomData<T>,
@@ -34,12 +34,12 @@ impl<'a, T: Entry> Entries<'a, T> {
         })
     }
 
-    /// How many there are.
+    /// Entries in the list.
     pub fn len(&self) -> usize {
         self.bytes.len() / T::LEN
     }
 
-    /// None; a list that was parsed has one at least.
+    /// Always false for a parsed list.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -54,7 +54,7 @@ impl<'a, T: Entry> Entries<'a, T> {
     }
 }
 
-// By hand, because the entries themselves are not held.
+// Not derived, because the derives would require `T` to have these traits.
 impl<T> Clone for Entries<'_, T> {
     fn clone(&self) -> Self {
         *self
@@ -90,17 +90,17 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 /// A pool: an array of buffers of one size in memory that may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pool {
-    /// Its number; the highest bit is not used, see [`Element`].
+    /// The pool's number; the highest bit is not used, see [`Element`].
     pub reference: u32,
-    /// Elements.
+    /// Number of elements.
     pub count: u32,
-    /// Bytes of each.
+    /// Bytes of each element.
     pub size: u32,
-    /// The memory.
+    /// STag of the memory.
     pub handle: Stag,
     /// The first byte of the first element.
     pub at: To,
-    /// What its owner says about it.
+    /// A value chosen by the owner.
     pub context: u64,
 }
 
@@ -143,9 +143,9 @@ impl fmt::Display for Pool {
 pub struct Range {
     /// The pool.
     pub pool: u32,
-    /// The first of them.
+    /// The first element.
     pub first: u32,
-    /// How many.
+    /// Number of elements.
     pub count: u32,
 }
 
@@ -197,10 +197,10 @@ impl fmt::Display for Reference {
     }
 }
 
-/// Memory that was written.
+/// An element that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Element {
-    /// By pool and element.
+    /// Named by pool and index.
     Index {
         /// The pool; the highest bit is not sent.
         pool: u32,
@@ -209,7 +209,7 @@ pub enum Element {
         /// Bytes stored.
         length: u32,
     },
-    /// By address, for the outbound direction.
+    /// Named by address, for the outbound direction.
     Address {
         /// The pool; the highest bit is not sent.
         pool: u32,
@@ -226,7 +226,7 @@ impl Element {
     const INDEX_LEN: usize = 12;
     const ADDRESS_LEN: usize = 16;
 
-    /// Reads the one at the front; the number is its length.
+    /// Reads the element at the front; the number is its length.
     fn parse(bytes: &[u8]) -> Option<(Element, usize)> {
         let reference = u32_at(bytes, 0)?;
         let pool = reference & !Element::BY_ADDRESS;
@@ -246,7 +246,7 @@ impl Element {
         Some((element, Element::ADDRESS_LEN))
     }
 
-    /// Appends it.
+    /// Appends the element.
     pub fn emit(&self, out: &mut Vec<u8>) {
         match self {
             Element::Index {
@@ -282,7 +282,7 @@ impl fmt::Display for Element {
     }
 }
 
-/// Elements of both forms, as they came.
+/// Elements of both forms, still encoded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Elements<'a> {
     bytes: &'a [u8],

@@ -1,6 +1,5 @@
-//! The transfer indication that rides in the immediate data of an RDMA write (P7): 8 bits of pool, 8 of element, 16 of length.
-//! It promises that a transfer either fits all three fields or is none; nothing is cut.
-//! It refuses to know pools, and what to send when a transfer does not fit.
+//! The transfer indication in the immediate data of an RDMA write (P7): 8 bits of pool, 8 of element, 16 of length. A transfer
+//! that does not fit all three fields has no indication and is announced by a BufferRDMAIndicate message; nothing is truncated.
 
 use core::fmt;
 
@@ -25,7 +24,7 @@ impl Indication {
         })
     }
 
-    /// Reads immediate data; every value is one.
+    /// Reads immediate data; every value is an indication.
     pub const fn from_immediate(word: u32) -> Indication {
         let [pool, element, high, low] = word.to_be_bytes();
         Indication {

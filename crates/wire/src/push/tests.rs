@@ -1,4 +1,4 @@
-//! The nine messages: golden bytes, cuts and surplus at every byte, what is not known, and the limits of the indication.
+//! The nine messages: golden bytes, cuts and surplus at every byte, unknown functions and versions, and the limits of the indication.
 
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn bytes(function: &str, body: &str) -> Vec<u8> {
     hex(&format!("{function} 0001 0102030405060708 {body}"))
 }
 
-/// One of each as it stands on the wire.
+/// The bytes of one message of each function.
 fn golden() -> [Vec<u8>; 9] {
     [
         bytes(
@@ -162,7 +162,7 @@ fn what_was_read_is_written_back() {
     }
 }
 
-/// A message that was cut is refused, unless the cut leaves whole entries; one with a byte too many always is.
+/// A truncated message is rejected, unless the cut leaves whole entries; one with a surplus byte is always rejected.
 #[test]
 fn lengths_that_lie_are_refused() {
     for bytes in golden() {
@@ -204,7 +204,7 @@ fn lengths_that_lie_are_refused() {
     assert_eq!(got, Err(error));
 }
 
-/// P6: another function or version is a value, which has an answer with the same context.
+/// P6: an unknown function or version is a value, and its answer has the same context.
 #[test]
 fn what_is_not_known_is_answered() {
     for (function, version) in [(0, 1), (10, 1), (0xffff, 1), (1, 0), (8, 2), (0, 0)] {
@@ -233,7 +233,7 @@ fn operations_and_statuses_keep_what_they_do_not_know() {
     assert_eq!(Operation::Unknown(99).to_string(), "unknown(99)");
 }
 
-/// P7: the source's example is pool 7, element 5, 256 bytes.
+/// P7: pool 7, element 5, 256 bytes.
 #[test]
 fn the_indication_fits_8_8_and_16_bits_and_not_one_more() {
     let example = Indication::fit(7, 5, 256).unwrap();

@@ -1,6 +1,6 @@
-//! The Atomic Request and Response headers and the arithmetic they ask for (RFC 7306 §5). It
-//! promises one of the two defined operations and the exact result of each. It does not touch
-//! memory and does not check alignment.
+//! The Atomic Request and Response headers and the arithmetic they ask for (RFC 7306 §5). `parse`
+//! accepts the two defined operations; memory is accessed and alignment checked by the responder
+//! in another crate.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -38,10 +38,10 @@ struct RawResponse {
     original: U64,
 }
 
-/// What to do with the 64-bit word.
+/// The operation on the 64-bit word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AtomicOp {
-    /// Adds, field by field.
+    /// Adds, with the word divided into fields by `mask`.
     FetchAdd {
         /// The addend.
         add: u64,
@@ -62,11 +62,11 @@ pub enum AtomicOp {
 }
 
 impl AtomicOp {
-    /// The word that follows `original`, in the target's own byte order.
+    /// The result of the operation on `original`, in the target's own byte order.
     pub const fn apply(&self, original: u64) -> u64 {
         match *self {
-            // RFC 7306 §5.1: with the top bit of each field taken out, no carry can leave a
-            // field; what the top bits add up to, without carry, is an exclusive or.
+            // RFC 7306 §5.1: with the top bit of each field cleared, no carry leaves a field; the
+            // sum of the top bits without their carry is an exclusive or.
             Self::FetchAdd { add, mask } => {
                 let below = (original & !mask).wrapping_add(add & !mask);
                 below ^ ((original ^ add) & mask)
@@ -114,7 +114,7 @@ pub struct AtomicRequest {
     pub id: u32,
     /// The responder's buffer.
     pub stag: Stag,
-    /// Where in the buffer the word is.
+    /// Offset of the word in the buffer.
     pub to: To,
 }
 
@@ -178,7 +178,7 @@ impl fmt::Display for AtomicRequest {
     }
 }
 
-/// The word as it was before the operation.
+/// The response: the word before the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AtomicResponse {
     /// The request's identifier.

@@ -1,6 +1,5 @@
-//! The reasons a Terminate message can give, by layer (RFC 5040 §4.8, RFC 5041 §7, RFC 5044 §8,
-//! RFC 6581 §8). It promises a value for any triple of codes, and English words for each. Who
-//! sends which cause when is not decided here.
+//! The causes that a Terminate message can carry, by layer (RFC 5040 §4.8, RFC 5041 §7, RFC 5044 §8,
+//! RFC 6581 §8). Every triple of codes has a value, and each value an English text.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -11,9 +10,9 @@ mod tests;
 const LAYER_RDMAP: u8 = 0;
 const LAYER_DDP: u8 = 1;
 const LAYER_LLP: u8 = 2;
-/// RFC 6581 §8 puts MPA errors under type 0.
+/// RFC 6581 §8 defines MPA errors under type 0.
 const LLP_TYPE: u8 = 0;
-/// Some adapters use 3, from the type RFC 5041 sets aside for the lower layer.
+/// Some adapters use 3, the type that RFC 5041 reserves for the lower layer.
 const LLP_TYPE_RESERVED: u8 = 3;
 
 /// Why a stream was terminated.
@@ -23,9 +22,9 @@ pub enum Cause {
     Rdmap(RdmapError),
     /// Found by DDP.
     Ddp(DdpError),
-    /// Found by MPA. Peers send it under error type 0 or 3; both read alike, and 0 is written.
+    /// Found by MPA. Peers send it under error type 0 or 3; both are read, and 0 is written.
     Llp(LlpError),
-    /// A triple nobody defines.
+    /// A triple that no RFC defines.
     Unknown {
         /// The layer, four bits.
         layer: u8,
@@ -81,7 +80,7 @@ impl fmt::Display for Cause {
 /// Errors found by RDMAP (RFC 5040 §4.8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RdmapError {
-    /// The sender failed on its own; any code.
+    /// Failure of the sender of the Terminate; any code.
     LocalCatastrophic,
     /// Remote protection: no such STag.
     InvalidStag,
@@ -95,7 +94,7 @@ pub enum RdmapError {
     ToWrap,
     /// Remote protection: the STag cannot be invalidated.
     CannotInvalidateProtection,
-    /// Remote protection: no particular reason.
+    /// Remote protection: unspecified.
     UnspecifiedProtection,
     /// Remote operation: the RDMAP version is not supported.
     InvalidVersion,
@@ -107,7 +106,7 @@ pub enum RdmapError {
     CatastrophicGlobal,
     /// Remote operation: the STag cannot be invalidated.
     CannotInvalidateOperation,
-    /// Remote operation: no particular reason.
+    /// Remote operation: unspecified.
     UnspecifiedOperation,
 }
 
@@ -184,7 +183,7 @@ impl fmt::Display for RdmapError {
 /// Errors found by DDP (RFC 5041 §7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DdpError {
-    /// The sender failed on its own.
+    /// Failure of the sender of the Terminate.
     LocalCatastrophic,
     /// Tagged buffer: no such STag.
     TaggedInvalidStag,
@@ -277,11 +276,11 @@ pub enum LlpError {
     ConnectionLost,
     /// A checksum does not match.
     Crc,
-    /// A marker contradicts the chain of lengths.
+    /// A marker contradicts the frame boundaries that follow from the lengths.
     Marker,
     /// A start-up frame is invalid.
     StartupFrame,
-    /// The sender failed on its own during start-up.
+    /// Failure of the sender of the Terminate during start-up.
     LocalCatastrophic,
     /// The sender cannot hold as many inbound reads as the peer needs.
     InsufficientIrd,

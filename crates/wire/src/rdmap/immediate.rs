@@ -1,5 +1,5 @@
-//! The eight bytes of an Immediate Data message (RFC 7306 §6). It promises exactly eight, no more
-//! and no fewer. How the bytes reach a completion is not known here.
+//! The eight bytes of an Immediate Data message (RFC 7306 §6). `parse` takes the whole payload and
+//! accepts no other length.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ mod tests;
 /// Immediate data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Immediate {
-    /// The bytes as they stand on the wire.
+    /// The bytes in wire order.
     pub data: [u8; 8],
 }
 
@@ -33,8 +33,8 @@ impl Immediate {
         self.data
     }
 
-    /// A 32-bit immediate as verbs programs know it: the first four bytes, big-endian, the rest
-    /// zero. Other adapters that carry verbs over RFC 7306 place it the same way.
+    /// The 32-bit immediate of a verbs program: the first four bytes, big-endian, the rest zero. Other
+    /// adapters that carry verbs over RFC 7306 put it into the same bytes.
     pub const fn from_imm(imm: u32) -> Self {
         let [a, b, c, d] = imm.to_be_bytes();
         Self {

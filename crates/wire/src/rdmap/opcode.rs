@@ -1,6 +1,6 @@
 //! The RDMAP control byte (RFC 5040 §4.1, RFC 7306 §4, docs/extensions.md): version and opcode.
-//! It promises a value for every byte of version 1, and the fixed facts about each opcode: queue,
-//! class, and what kind of message it is. It does not know whether the peer may use it.
+//! Every byte of version 1 has a value, and each opcode a fixed queue, class and kind of message.
+//! Whether the peer may use an opcode is checked in the `stream` crate.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -155,12 +155,12 @@ impl Opcode {
         }
     }
 
-    /// Whether its segments are tagged.
+    /// Whether the segments of this message are tagged.
     pub const fn tagged(self) -> bool {
         matches!(self, Self::Write | Self::ReadResponse)
     }
 
-    /// The queue its segments travel on; `None` when tagged.
+    /// The queue of the segments of this message; `None` when tagged.
     pub const fn qn(self) -> Option<Qn> {
         match self {
             Self::Write | Self::ReadResponse => None,
@@ -179,7 +179,7 @@ impl Opcode {
         }
     }
 
-    /// Whether it takes a request sequence number: everything but responses, Terminate and control.
+    /// Whether the message takes a request sequence number: all but responses, Terminate and control.
     pub const fn is_request(self) -> bool {
         !matches!(
             self,
@@ -191,17 +191,17 @@ impl Opcode {
         )
     }
 
-    /// Whether only Verbena defines it, so that it must be agreed on first.
+    /// Whether it is an opcode of docs/extensions.md, which both sides must have agreed to.
     pub const fn is_extension(self) -> bool {
         self.code() >= 0xc
     }
 
-    /// Whether RFC 7306 defines it; RFC 5040 peers refuse it.
+    /// Whether RFC 7306 defines it; a peer that implements only RFC 5040 answers with a Terminate.
     pub const fn is_rfc7306(self) -> bool {
         matches!(self.code(), 0x8..=0xb)
     }
 
-    /// Whether it may raise a solicited event.
+    /// Whether the message asks for a solicited event.
     pub const fn solicited(self) -> bool {
         match self {
             Self::SendSe | Self::SendSeInv | Self::ImmediateSe => true,
@@ -210,7 +210,7 @@ impl Opcode {
         }
     }
 
-    /// Whether its upper-layer word is an STag to invalidate.
+    /// Whether the upper-layer field is an STag to invalidate.
     pub const fn invalidates(self) -> bool {
         match self {
             Self::SendInv | Self::SendSeInv => true,
@@ -219,7 +219,7 @@ impl Opcode {
         }
     }
 
-    /// Whether it is a Send: it consumes a receive and its payload goes there.
+    /// Whether it is a Send: it consumes a receive and its payload is placed there.
     pub const fn is_send(self) -> bool {
         matches!(
             self,
@@ -227,7 +227,7 @@ impl Opcode {
         )
     }
 
-    /// Its name, as the variants are called.
+    /// The name of the variant.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Write => "Write",

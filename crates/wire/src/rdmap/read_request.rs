@@ -1,6 +1,5 @@
-//! The header of an RDMA Read Request (RFC 5040 §4.4). It promises nothing about its fields but
-//! their places: zero-length requests legitimately carry junk tags. It does not know either
-//! buffer.
+//! The header of an RDMA Read Request (RFC 5040 §4.4). No field is checked here, because the STags
+//! of a zero-length request may have any value.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -23,18 +22,18 @@ struct Raw {
     source_to: U64,
 }
 
-/// What to read, and where the requester wants it.
+/// The source in the responder's memory and the sink in the requester's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadRequest {
-    /// The requester's buffer; the responder copies it into the response unread.
+    /// The requester's buffer; the responder copies it into the response unchecked.
     pub sink_stag: Stag,
-    /// Where in the requester's buffer the data goes.
+    /// Offset in the requester's buffer of the first byte.
     pub sink_to: To,
     /// Bytes to read.
     pub size: u32,
     /// The responder's buffer.
     pub source_stag: Stag,
-    /// Where in the responder's buffer the data begins.
+    /// Offset in the responder's buffer of the first byte.
     pub source_to: To,
 }
 
@@ -65,7 +64,7 @@ impl ReadRequest {
         })
     }
 
-    /// The whole answer has addresses: the sink's end does not wrap. A zero-length read names none.
+    /// Whether the end of the sink does not wrap. A zero-length read always fits.
     pub const fn sink_fits(&self) -> bool {
         self.size == 0 || self.sink_to.checked_add(self.size as u64).is_some()
     }

@@ -1,6 +1,6 @@
-//! The Terminate message (RFC 5040 §4.8): why a stream ends and which segment was to blame. It
-//! reads the layout of the RFC and the bit-swapped one of Linux siw, and says which it met. It
-//! does not judge the returned headers, since one of them may be the offence itself.
+//! The Terminate message (RFC 5040 §4.8): why a stream ends and which segment caused it. `parse`
+//! reads the layout of the RFC and the bit-swapped one of Linux siw, and returns which of them it
+//! found. The returned headers are kept as bytes, since one of them may be the malformed one.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -49,13 +49,13 @@ impl Bits {
     }
 }
 
-/// Whose layout a Terminate uses.
+/// The layout of a Terminate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Dialect {
-    /// As RFC 5040 draws it.
+    /// As in the figures of RFC 5040.
     Rfc,
     /// As Linux siw sends it from little-endian hosts: nibbles of the first byte swapped, header
-    /// bits at the other end of their byte.
+    /// bits in the low instead of the high bits of their byte, in reverse order.
     Siw,
 }
 
@@ -92,7 +92,7 @@ impl fmt::Display for Dialect {
     }
 }
 
-/// How far the stream had come, which settles the codes that read differently in each dialect.
+/// The progress of the stream, which decides between codes that differ in the two dialects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
     /// Before the first segment other than the ready-to-receive message.
@@ -110,7 +110,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// The DDP header of the offending segment, unjudged.
+/// The DDP header of the offending segment, not validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EchoHeader {
     /// A tagged header. Its first byte has the T bit set.
@@ -162,15 +162,15 @@ impl fmt::Display for EchoHeader {
     }
 }
 
-/// What is returned of the offending segment.
+/// The returned part of the offending segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Echo {
     /// Length of the segment, headers included. siw counts the payload only.
     pub segment_len: u16,
     /// Its DDP header.
     pub header: Option<EchoHeader>,
-    /// Its Read Request header, advanced by what was already answered. It travels only behind the
-    /// DDP header: without one it is neither written nor read.
+    /// Its Read Request header, advanced by what was already answered. It is written and read only
+    /// together with the DDP header.
     pub read_request: Option<ReadRequest>,
 }
 
@@ -192,7 +192,7 @@ impl fmt::Display for Echo {
 pub struct Terminate {
     /// Why.
     pub cause: Cause,
-    /// Which segment, if one was to blame and could be returned.
+    /// The segment that caused it, if there is one and it could be returned.
     pub segment: Option<Echo>,
 }
 
@@ -200,7 +200,7 @@ impl Terminate {
     /// Bytes of the longest message.
     pub const MAX_LEN: usize = CONTROL_LEN + SEGMENT_LEN_LEN + ddp::MAX_LEN + ReadRequest::LEN;
 
-    /// Reads the payload of a Terminate segment and says whose layout it has.
+    /// Reads the payload of a Terminate segment and returns its dialect with it.
     pub fn parse(payload: &[u8], phase: Phase) -> Result<(Self, Dialect), Malformed> {
         let mut cursor = Cursor { payload, at: 0 };
         let [first, code, parts, _] = cursor.take()?;
@@ -227,8 +227,8 @@ impl Terminate {
 
     /// Appends the payload to `out` in the given layout.
     ///
-    /// Codes that read alike are written in one form: MPA errors under type 0, a local catastrophe
-    /// with code 0. Without a returned segment siw's layout may read back as the RFC's.
+    /// Codes that decode to the same cause are written in one form: MPA errors under type 0, a local
+    /// catastrophic error with code 0. Without a returned segment siw's layout may read back as the RFC's.
     pub fn emit(&self, dialect: Dialect, out: &mut Vec<u8>) {
         let (layer, etype, code) = self.cause.codes();
         let header = self.segment.and_then(|echo| echo.header);
@@ -267,10 +267,10 @@ const fn bit(set: bool, mask: u8) -> u8 {
     if set { mask } else { 0 }
 }
 
-/// Decides whose layout the control word has.
+/// Decides which dialect the control word is in.
 ///
-/// Header bits settle it, since the two dialects use different ones. Without them the RFC reading
-/// stands if it means something; siw's is taken if only that one does. Where both do, MPA errors
+/// The header bits decide, since the two dialects use different ones. Without any, the RFC reading
+/// is taken if it is a defined cause, and siw's if only that one is. Where both are, MPA errors
 /// 5 to 7 collide with RDMAP operation errors 5 to 7, and the former exist only during start-up.
 fn tell_dialect(first: u8, code: u8, parts: u8, phase: Phase) -> Dialect {
     if parts & RFC_BITS.all() != 0 {
@@ -285,7 +285,7 @@ fn tell_dialect(first: u8, code: u8, parts: u8, phase: Phase) -> Dialect {
         (Cause::Llp(_), Cause::Rdmap(_), Phase::Running)
         | (Cause::Rdmap(_), Cause::Llp(_), Phase::Startup) => Dialect::Siw,
         (Cause::Unknown { .. }, Cause::Unknown { .. }, _) => Dialect::Rfc,
-        // siw files MPA errors under type 0; a reading that needs type 3 is not its own.
+        // siw sends MPA errors under type 0; a reading that needs type 3 is not from siw.
         (Cause::Unknown { .. }, ..) if first >> 4 != 3 => Dialect::Siw,
         _ => Dialect::Rfc,
     }

@@ -1,5 +1,5 @@
-//! The base transport header of InfiniBand, which opens every RoCEv2 packet. It promises transport
-//! version 0 and every field at its place. It does not know which headers follow an opcode.
+//! The base transport header of InfiniBand, the first of every RoCEv2 packet. `parse` accepts
+//! transport version 0 and any opcode.
 
 use core::fmt;
 
@@ -43,9 +43,9 @@ pub struct Bth {
     pub pad: u8,
     /// Partition key.
     pub pkey: u16,
-    /// Congestion was met on the way here.
+    /// FECN: this packet met congestion.
     pub fecn: bool,
-    /// Congestion was met on the way there.
+    /// BECN: packets in the other direction met congestion.
     pub becn: bool,
     /// The queue pair this packet is for.
     pub dest_qpn: Qpn,

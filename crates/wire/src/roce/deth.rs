@@ -1,5 +1,5 @@
-//! The datagram extension header of InfiniBand: the key a datagram must show and who sent it. It
-//! promises both fields at their places. It does not check the key.
+//! The datagram extended transport header of InfiniBand: the Q_Key and the sending queue pair. The
+//! receiver compares the key elsewhere.
 
 use core::fmt;
 
@@ -18,10 +18,10 @@ struct Raw {
     src: U32,
 }
 
-/// A datagram extension header.
+/// A datagram extended transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deth {
-    /// The key the receiving queue pair demands.
+    /// The Q_Key; the receiving queue pair accepts only its own.
     pub qkey: u32,
     /// The queue pair that sent the datagram.
     pub src_qpn: Qpn,

@@ -1,7 +1,7 @@
-//! The invariant checksum at the end of every RoCEv2 packet: a CRC-32 over everything from the IP
-//! header on, with the fields that routers change read as ones. It promises the same four bytes as
-//! hardware adapters for IPv4 and IPv6. It does not build packets; for users of a UDP socket it
-//! only imagines the headers the system will send.
+//! The invariant CRC at the end of every RoCEv2 packet: a CRC-32 over everything from the IP
+//! header on, with the fields that routers change set to ones. [`icrc`] takes the headers as sent;
+//! [`icrc_over_socket`] reconstructs the headers that the kernel will put in front of a payload
+//! sent through a UDP socket.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -14,7 +14,7 @@ mod tests;
 /// Bytes of the checksum.
 pub const ICRC_LEN: usize = 4;
 
-/// Stands in for the link header that InfiniBand has and Ethernet has not.
+/// In place of InfiniBand's local route header, which Ethernet packets lack.
 const LINK_STAND_IN: [u8; 8] = [0xff; 8];
 const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
@@ -22,7 +22,7 @@ const UDP_LEN: usize = 8;
 /// IPv4 with the most options, and UDP.
 const MAX_HEADERS: usize = 60 + UDP_LEN;
 const PROTOCOL_UDP: u8 = 17;
-/// Byte of the BTH whose bits report congestion on the way.
+/// Byte of the BTH with the FECN and BECN bits, which routers may set.
 const BTH_CONGESTION: usize = 4;
 
 /// CRC-32 as Ethernet uses it.
@@ -55,12 +55,12 @@ pub fn icrc(headers: &[u8], rest: &[u8]) -> [u8; ICRC_LEN] {
         }
         _ => digest.update(rest),
     }
-    // The generic engine's result is 64 bits wide; a 32-bit checksum is its lower half.
+    // `Digest` returns 64 bits for every algorithm; a 32-bit checksum is the lower half.
     (digest.finalize() as u32).to_le_bytes()
 }
 
-/// Sets the bits that may change on the way: ToS or traffic class, TTL or hop limit, flow label,
-/// and the two checksums that follow from them.
+/// Sets the bits that may change between sender and receiver: ToS or traffic class, TTL or hop
+/// limit, flow label, and the two checksums that depend on them.
 fn mask_headers(headers: &mut [u8; MAX_HEADERS]) {
     let [first, ..] = *headers;
     let udp = match first >> 4 {
@@ -113,12 +113,12 @@ impl fmt::Display for Path {
     }
 }
 
-/// The ICRC for somebody who sends `ib_bytes` (BTH to pad) through a UDP socket and does not see
-/// the headers.
+/// The ICRC of `ib_bytes` (BTH to pad) sent through a UDP socket, where the IP and UDP headers are
+/// not visible to the program.
 ///
-/// For IPv4 the headers are imagined with identification 0, "do not fragment" set and no options;
-/// for IPv6 without extension headers. If only one address is IPv4, both count as IPv6, as a
-/// dual-stack socket would show them. Lengths beyond 16 bits, which no packet has, count as 65535.
+/// IPv4 headers are assumed to have identification 0, "do not fragment" set and no options; IPv6
+/// headers to have no extension headers. If only one address is IPv4, both are taken as IPv6, as a
+/// dual-stack socket reports them. Lengths beyond 16 bits, which no packet has, count as 65535.
 pub fn icrc_over_socket(path: Path, ib_bytes: &[u8]) -> [u8; ICRC_LEN] {
     let udp_len = UDP_LEN + ib_bytes.len().saturating_add(ICRC_LEN);
     let mut headers = Vec::with_capacity(IPV6_LEN + UDP_LEN);

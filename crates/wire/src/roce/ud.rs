@@ -1,6 +1,6 @@
-//! A whole unreliable datagram as it travels in one UDP packet: BTH, DETH, perhaps an immediate,
-//! payload and pad. It promises one of the two UD opcodes and a pad that fits. It hands the ICRC
-//! over unchecked, because the checksum covers headers that only the receiver of the packet has.
+//! A whole unreliable datagram as one UDP packet carries it: BTH, DETH, optionally an immediate,
+//! payload and pad. `parse` accepts the two UD opcodes and a pad within the payload. It returns the
+//! ICRC unchecked, because the checksum covers IP and UDP headers that are not part of its input.
 
 use core::fmt;
 
@@ -24,7 +24,7 @@ pub struct UdPacket<'a> {
     pub dest_qpn: Qpn,
     /// The queue pair that sent it.
     pub src_qpn: Qpn,
-    /// The key the receiving queue pair demands.
+    /// The Q_Key; the receiving queue pair accepts only its own.
     pub qkey: u32,
     /// Partition key.
     pub pkey: u16,
@@ -78,7 +78,7 @@ impl<'a> UdPacket<'a> {
         Ok((packet, *icrc))
     }
 
-    /// Appends the packet up to and including its pad; the ICRC comes behind.
+    /// Appends the packet up to and including its pad; the caller appends the ICRC.
     pub fn emit(&self, out: &mut Vec<u8>) {
         let pad = self.payload.len().wrapping_neg() & 3;
         let bth = Bth {

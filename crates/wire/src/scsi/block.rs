@@ -1,44 +1,44 @@
-//! Page B0 of vital product data (SBC): how much a disk moves at once. It promises zero, which means "not told", for what
-//! a short page leaves out. Nothing here obeys the limits.
+//! Page B0 of vital product data (SBC): the transfer limits of a disk. Fields that a short page leaves out are zero, which
+//! the standard defines as "not reported".
 
 use core::fmt;
 
 use super::page::body;
 use crate::Malformed;
 
-/// The limits of a disk, in blocks unless said otherwise; 0 is "not told".
+/// The limits of a disk, in blocks unless said otherwise; 0 is "not reported".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BlockLimits {
     /// Most blocks of a COMPARE AND WRITE.
     pub max_compare_and_write: u8,
-    /// Transfers of a multiple of this go best.
+    /// Optimal transfer length granularity.
     pub optimal_granularity: u16,
     /// Most blocks of a transfer.
     pub max_transfer: u32,
-    /// Transfers of this length go best.
+    /// Optimal transfer length.
     pub optimal_transfer: u32,
     /// Most blocks of an UNMAP.
     pub max_unmap_blocks: u32,
     /// Most ranges of an UNMAP.
     pub max_unmap_ranges: u32,
-    /// Ranges of a multiple of this are let go best.
+    /// Optimal unmap granularity.
     pub unmap_granularity: u32,
-    /// The block where such a range begins, if told.
+    /// The first block of such a granule, if reported.
     pub unmap_alignment: Option<u32>,
     /// Most blocks of a WRITE SAME.
     pub max_write_same: u64,
 }
 
 impl BlockLimits {
-    /// Its code.
+    /// The page code.
     pub const PAGE: u8 = 0xb0;
-    /// The alignment counts.
+    /// UGAVALID: the alignment is valid.
     const ALIGNED: u32 = 1 << 31;
 
     /// Reads the page.
     pub fn parse(bytes: &[u8]) -> Result<BlockLimits, Malformed> {
         let body = body(BlockLimits::PAGE, bytes)?;
-        // The places of the standard count the four bytes before the body.
+        // The offsets of the standard include the four bytes before the body.
         let word = |at: usize| chunk(body, at - 4).map_or(0, u32::from_be_bytes);
         let alignment = word(32);
         Ok(BlockLimits {

@@ -1,5 +1,5 @@
-//! The answers to READ CAPACITY (SBC): how many blocks a disk has and how long they are. It promises blocks of at least
-//! one byte. Which of the two commands to send first is not known here.
+//! The answers to READ CAPACITY (SBC): number and length of a disk's blocks. A block length of 0 is an error. Both the
+//! 10-byte and the 16-byte command are covered.
 
 use core::fmt;
 
@@ -32,20 +32,20 @@ struct Raw16 {
     reserved: [u8; 16],
 }
 
-/// How much a disk holds.
+/// The capacity of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
     /// The last block.
     pub last_lba: u64,
     /// Bytes of a block, at least one.
     pub block_len: u32,
-    /// Blocks of a physical one, as a power of two; four bits. Only the long answer tells it and what follows.
+    /// Logical blocks per physical block, as a power of two; four bits. This and the following are only in the long answer.
     pub physical_exponent: u8,
-    /// Blocks carry protection.
+    /// Blocks carry protection information.
     pub protected: bool,
-    /// Blocks can be let go (LBPME).
+    /// LBPME: blocks can be deallocated.
     pub thin: bool,
-    /// Blocks that were let go read as zeros (LBPRZ).
+    /// LBPRZ: deallocated blocks read as zeros.
     pub reads_zeros: bool,
 }
 
@@ -82,7 +82,7 @@ impl Capacity {
         })
     }
 
-    /// The answer to READ CAPACITY(10): the largest number stands for a disk too long for it.
+    /// The answer to READ CAPACITY(10); a last block beyond 32 bits is sent as 0xffffffff.
     pub fn emit10(&self) -> [u8; Capacity::LEN_10] {
         zerocopy::transmute!(Raw10 {
             last: U32::new(u32::try_from(self.last_lba).unwrap_or(u32::MAX)),
@@ -104,17 +104,17 @@ impl Capacity {
         })
     }
 
-    /// The short answer had no room: ask with READ CAPACITY(16).
+    /// Whether the answer to READ CAPACITY(10) is saturated: READ CAPACITY(16) gives the capacity.
     pub const fn is_beyond_10(&self) -> bool {
         self.last_lba == u32::MAX as u64
     }
 
-    /// Blocks of the disk; `None` if they cannot be counted.
+    /// Number of blocks; `None` if it exceeds 64 bits.
     pub const fn blocks(&self) -> Option<u64> {
         self.last_lba.checked_add(1)
     }
 
-    /// Bytes of the disk; `None` if they cannot be counted.
+    /// Bytes of the disk; `None` if the number exceeds 64 bits.
     pub fn bytes(&self) -> Option<u64> {
         self.blocks()?.checked_mul(self.block_len.into())
     }

@@ -1,6 +1,5 @@
-//! Descriptor blocks of commands (SPC, SBC): 16 bytes, of which the operation code says how many count. Each builder
-//! promises one command with every field at its place. Whether a unit has the command, and how much data it may move, is
-//! not known here.
+//! Command descriptor blocks (SPC, SBC): 16 bytes, of which the operation code determines the used length. Each
+//! constructor builds one command. Whether a unit supports it, and how much data it may move, is checked by the callers.
 
 use core::fmt;
 
@@ -8,20 +7,20 @@ use super::name;
 
 const FUA: u8 = 0x08;
 const EVPD: u8 = 0x01;
-/// No block descriptors, please.
+/// Disable block descriptors.
 const DBD: u8 = 0x08;
 const UNMAP: u8 = 0x08;
 /// Service action of READ CAPACITY(16).
 const READ_CAPACITY_16: u8 = 0x10;
 
-/// A descriptor block, filled up with zeros.
+/// A CDB, padded with zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cdb {
     bytes: [u8; 16],
 }
 
 impl Cdb {
-    /// The block in these bytes, whatever it asks for.
+    /// The CDB with these bytes, unchecked.
     pub const fn from_bytes(bytes: [u8; 16]) -> Cdb {
         Cdb { bytes }
     }
@@ -37,7 +36,7 @@ impl Cdb {
         opcode
     }
 
-    /// How many of the bytes count, by the group of the operation code; `None` for variable lengths and vendors' own.
+    /// The used length, by the group of the operation code; `None` for variable lengths and vendor-specific groups.
     pub const fn counted(&self) -> Option<usize> {
         match self.opcode() >> 5 {
             0 => Some(6),
@@ -100,17 +99,17 @@ impl Cdb {
         sixteen(0x88, 0, lba, blocks)
     }
 
-    /// WRITE(10); with `fua` it ends when the medium has the data.
+    /// WRITE(10); with `fua` it completes when the data is on the medium.
     pub const fn write10(lba: u32, blocks: u16, fua: bool) -> Cdb {
         ten(0x2a, if fua { FUA } else { 0 }, lba, blocks)
     }
 
-    /// WRITE(16); with `fua` it ends when the medium has the data.
+    /// WRITE(16); with `fua` it completes when the data is on the medium.
     pub const fn write16(lba: u64, blocks: u32, fua: bool) -> Cdb {
         sixteen(0x8a, if fua { FUA } else { 0 }, lba, blocks)
     }
 
-    /// READ(10) if place and length fit it, else READ(16).
+    /// READ(10) if address and length fit it, else READ(16).
     pub fn read(lba: u64, blocks: u32) -> Cdb {
         match short(lba, blocks) {
             Some((lba, blocks)) => Cdb::read10(lba, blocks),
@@ -118,7 +117,7 @@ impl Cdb {
         }
     }
 
-    /// WRITE(10) if place and length fit it, else WRITE(16).
+    /// WRITE(10) if address and length fit it, else WRITE(16).
     pub fn write(lba: u64, blocks: u32, fua: bool) -> Cdb {
         match short(lba, blocks) {
             Some((lba, blocks)) => Cdb::write10(lba, blocks, fua),
@@ -126,28 +125,28 @@ impl Cdb {
         }
     }
 
-    /// SYNCHRONIZE CACHE(10); 0 blocks are all that follow.
+    /// SYNCHRONIZE CACHE(10); 0 blocks mean all that follow.
     pub const fn synchronize_cache10(lba: u32, blocks: u16) -> Cdb {
         ten(0x35, 0, lba, blocks)
     }
 
-    /// SYNCHRONIZE CACHE(16); 0 blocks are all that follow.
+    /// SYNCHRONIZE CACHE(16); 0 blocks mean all that follow.
     pub const fn synchronize_cache16(lba: u64, blocks: u32) -> Cdb {
         sixteen(0x91, 0, lba, blocks)
     }
 
-    /// UNMAP, with a list of so many bytes: see [`UnmapList`](super::UnmapList).
+    /// UNMAP with a parameter list of this many bytes: see [`UnmapList`](super::UnmapList).
     pub const fn unmap(list_len: u16) -> Cdb {
         ten(0x42, 0, 0, list_len)
     }
 
-    /// WRITE SAME(16) of one block of data; with `unmap` the unit may let the blocks go instead.
+    /// WRITE SAME(16) of one block of data; with `unmap` the unit may deallocate the blocks instead.
     pub const fn write_same16(lba: u64, blocks: u32, unmap: bool) -> Cdb {
         sixteen(0x93, if unmap { UNMAP } else { 0 }, lba, blocks)
     }
 }
 
-/// Place and length if they fit a block of 10 bytes.
+/// Address and length if they fit a 10-byte CDB.
 fn short(lba: u64, blocks: u32) -> Option<(u32, u16)> {
     Some((u32::try_from(lba).ok()?, u16::try_from(blocks).ok()?))
 }

@@ -1,5 +1,5 @@
-//! The standard answer to INQUIRY (SPC): what kind of device a unit is and who made it. It promises the 36 bytes that
-//! every device has; names are bytes, since nobody forces them to be text. The vital product data is in the pages.
+//! Standard INQUIRY data (SPC): type, vendor and product of a unit. `parse` requires the 36 bytes that every device
+//! returns; names are bytes, since devices may put anything there. Vital product data is in the other files.
 
 use core::fmt;
 
@@ -11,11 +11,11 @@ use crate::{Malformed, raw};
 const TYPE: u8 = 0x1f;
 const QUALIFIER_SHIFT: u32 = 5;
 const REMOVABLE: u8 = 0x80;
-/// Bytes before those that the additional length counts.
+/// Bytes up to and including the additional length, which it does not count.
 const FRONT: usize = 5;
 
 coded! {
-    /// What a unit is, five bits.
+    /// Peripheral device type, five bits.
     DeviceType: u8 {
         /// A disk of blocks (SBC).
         Disk = 0x00 "disk",
@@ -25,23 +25,23 @@ coded! {
         Printer = 0x02 "printer",
         /// A processor.
         Processor = 0x03 "processor",
-        /// A disk that is written once.
+        /// A write-once disk.
         WriteOnce = 0x04 "write-once disk",
-        /// A drive for CDs and their successors (MMC).
+        /// A CD, DVD or Blu-ray drive (MMC).
         Optical = 0x05 "optical drive",
-        /// A changer of media (SMC).
+        /// A media changer (SMC).
         Changer = 0x08 "changer",
-        /// A controller of an array.
+        /// A storage array controller.
         Array = 0x0c "array controller",
         /// An enclosure.
         Enclosure = 0x0d "enclosure",
-        /// A disk with few commands (RBC).
+        /// A disk with a reduced command set (RBC).
         SimplifiedDisk = 0x0e "simplified disk",
-        /// A disk of zones that the host manages (ZBC).
+        /// A host-managed zoned disk (ZBC).
         ZonedDisk = 0x14 "zoned disk",
-        /// A unit that everybody knows without asking.
+        /// A well-known logical unit.
         WellKnown = 0x1e "well-known unit",
-        /// No device, or one that does not say.
+        /// No device, or one of unknown type.
         None = 0x1f "no device",
     }
 }
@@ -63,24 +63,24 @@ struct Raw {
 /// Standard INQUIRY data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inquiry {
-    /// 0 if the unit is there, 1 if it could be, 3 if it cannot; three bits.
+    /// Peripheral qualifier: 0 if the unit is connected, 1 if it is supported and not connected, 3 if not supported; three bits.
     pub qualifier: u8,
-    /// What it is.
+    /// Peripheral device type.
     pub device: DeviceType,
-    /// The medium can be taken out.
+    /// The medium is removable.
     pub removable: bool,
-    /// The version of SPC it keeps to.
+    /// The version of SPC that it claims.
     pub version: u8,
-    /// Who made it, filled up with spaces.
+    /// Vendor, padded with spaces.
     pub vendor: [u8; 8],
-    /// What it is called, filled up with spaces.
+    /// Product, padded with spaces.
     pub product: [u8; 16],
-    /// Which version of it.
+    /// Product revision.
     pub revision: [u8; 4],
 }
 
 impl Inquiry {
-    /// Bytes that every device has.
+    /// Bytes that every device returns.
     pub const LEN: usize = 36;
 
     /// Reads the data.
@@ -97,7 +97,7 @@ impl Inquiry {
         })
     }
 
-    /// The 36 bytes, with a length that says so and the response format 2.
+    /// The 36 bytes, with the matching additional length and response format 2.
     pub fn emit(&self) -> [u8; Inquiry::LEN] {
         zerocopy::transmute!(Raw {
             peripheral: self.qualifier << QUALIFIER_SHIFT | self.device.code() & TYPE,
@@ -112,7 +112,7 @@ impl Inquiry {
         })
     }
 
-    /// There is a unit behind this number.
+    /// Whether there is a unit with this number.
     pub const fn is_connected(&self) -> bool {
         self.qualifier == 0
     }

@@ -1,5 +1,5 @@
-//! The answer to REPORT LUNS (SPC): the logical units of a target. It promises whole numbers only, and says when the
-//! buffer was too short for all of them. What is behind a number is not known here.
+//! The answer to REPORT LUNS (SPC): the logical units of a target. A number that the buffer cuts off is left out, and
+//! [`Luns::is_complete`] tells whether there is one.
 
 use core::fmt;
 
@@ -18,7 +18,7 @@ pub struct Luns<'a> {
 }
 
 impl<'a> Luns<'a> {
-    /// Reads the list; numbers that the buffer cut off are left out.
+    /// Reads the list; numbers that the buffer cuts off are left out.
     pub fn parse(bytes: &'a [u8]) -> Result<Luns<'a>, Malformed> {
         let ([a, b, c, d, ..], rest) =
             bytes
@@ -57,7 +57,7 @@ impl<'a> Luns<'a> {
         FRONT.saturating_add(self.total as usize)
     }
 
-    /// All units are here.
+    /// Whether the buffer held all units.
     pub const fn is_complete(&self) -> bool {
         self.list.len() == self.total as usize / LUN_LEN
     }

@@ -1,5 +1,5 @@
-//! The four bytes before the pages of MODE SENSE(6) (SPC, SBC): whether a disk may be written. It promises nothing about
-//! the pages behind.
+//! The four-byte header before the pages of MODE SENSE(6) (SPC, SBC): whether a disk is write-protected. The pages
+//! themselves are not read.
 
 use core::fmt;
 
@@ -11,13 +11,13 @@ const FUA: u8 = 0x10;
 /// The header of MODE SENSE(6) data of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModeHeader {
-    /// Bytes that follow the first, if the buffer is long enough.
+    /// Mode data length: bytes that follow this one, if the buffer is long enough.
     pub data_len: u8,
-    /// What medium it is, 0 for a disk.
+    /// Medium type, 0 for a disk.
     pub medium: u8,
-    /// Writes are refused.
+    /// Writes are rejected.
     pub write_protected: bool,
-    /// FUA and DPO are understood.
+    /// FUA and DPO are supported.
     pub fua: bool,
     /// Bytes of block descriptors before the pages.
     pub descriptors_len: u8,

@@ -1,10 +1,10 @@
-//! Operation codes: what each is called, and which of them a type of device has (M12: "opcode valid for the device
-//! type"). It promises the codes of the SCSI standards that are in use; those of vendors, 0xc0 and above, belong to no
-//! type. What a unit really supports only the unit knows.
+//! Operation codes: their names, and which of them a type of device may have (M12: "opcode valid for the device type").
+//! The tables are from the SCSI standards; vendor-specific codes, 0xc0 and above, are valid for no type. A unit may support
+//! fewer.
 
 use super::DeviceType;
 
-/// Operation codes, a bit each: every command of an initiator is looked up. Those from 0x80 on are in the second half.
+/// A bit per operation code, since every command of an initiator is looked up. Codes from 0x80 on are in the second half.
 struct Set(u128, u128);
 
 impl Set {
@@ -49,7 +49,7 @@ const DISK: Set = Set::of(&[
     0x93, 0x9a, 0x9c, 0x9d, 0x9e, 0x9f, 0xa1, 0xa8, 0xaa, 0xae, 0xaf, 0xb7,
 ]);
 
-/// ZBC: what a disk has, and two of its own.
+/// ZBC: the commands of a disk and two more.
 const ZONED: Set = DISK.with(&Set::of(&[0x94, 0x95]));
 
 /// SSC.
@@ -71,7 +71,7 @@ const CHANGER: Set = Set::of(&[0x07, 0x1b, 0x1e, 0x2b, 0x37, 0xa5, 0xa6, 0xb6, 0
 /// RBC.
 const SIMPLIFIED: Set = Set::of(&[0x04, 0x1b, 0x1e, 0x25, 0x28, 0x2a, 0x2f, 0x35]);
 
-/// Whether a device of this type may have the operation (M12). Types that are not known here have the common ones.
+/// Whether a device of this type may have the operation (M12). Types without a table have the common ones.
 pub fn is_valid_for(device: DeviceType, opcode: u8) -> bool {
     let own = match device {
         DeviceType::Disk => &DISK,
@@ -85,7 +85,7 @@ pub fn is_valid_for(device: DeviceType, opcode: u8) -> bool {
     own.has(opcode) || COMMON.has(opcode)
 }
 
-/// What an operation is called, for those this crate can build.
+/// The name of an operation, for those this crate can build.
 pub const fn name(opcode: u8) -> Option<&'static str> {
     Some(match opcode {
         0x00 => "TEST UNIT READY",

@@ -1,17 +1,17 @@
-//! Pages of vital product data (SPC): which pages there are, the serial number, and the names of a unit. They promise the
-//! page that was asked for and stay inside both its length and the bytes given. The limits of a disk are in
+//! Pages of vital product data (SPC): the list of pages, the serial number, and the designators of a unit. `parse` checks
+//! the page code and reads neither beyond the page's length nor beyond the input. The limits of a disk are in
 //! [`BlockLimits`](super::BlockLimits).
 
 use core::fmt;
 
 use crate::Malformed;
 
-/// Bytes before a page's own: device, page, length of 16 bits.
+/// Bytes of a page's header: device, page, length of 16 bits.
 const FRONT: usize = 4;
-/// Bytes before a designator's own.
+/// Bytes of a designator's header.
 const DESIGNATOR_FRONT: usize = 4;
 
-/// The body of the page with this code; what the buffer cut off is not there.
+/// The body of the page with this code, as far as it is in the buffer.
 pub(super) fn body(page: u8, bytes: &[u8]) -> Result<&[u8], Malformed> {
     let ([_, got, high, low], rest) = bytes.split_first_chunk().ok_or(Malformed::Truncated {
         what: "page of vital product data",
@@ -28,12 +28,12 @@ pub(super) fn body(page: u8, bytes: &[u8]) -> Result<&[u8], Malformed> {
     Ok(rest.get(..len).unwrap_or(rest))
 }
 
-/// Page 00: which pages there are.
+/// Page 00: the supported pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SupportedPages<'a>(&'a [u8]);
 
 impl<'a> SupportedPages<'a> {
-    /// Its code.
+    /// The page code.
     pub const PAGE: u8 = 0x00;
 
     /// Reads the page.
@@ -41,7 +41,7 @@ impl<'a> SupportedPages<'a> {
         body(SupportedPages::PAGE, bytes).map(SupportedPages)
     }
 
-    /// Whether the unit has this page.
+    /// Whether the unit supports this page.
     pub fn has(&self, page: u8) -> bool {
         self.0.contains(&page)
     }
@@ -59,7 +59,7 @@ impl fmt::Display for SupportedPages<'_> {
 pub struct UnitSerial<'a>(&'a [u8]);
 
 impl<'a> UnitSerial<'a> {
-    /// Its code.
+    /// The page code.
     pub const PAGE: u8 = 0x80;
 
     /// Reads the page.
@@ -79,28 +79,28 @@ impl fmt::Display for UnitSerial<'_> {
     }
 }
 
-/// Page 83: the names of a unit.
+/// Page 83: the designators of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceId<'a>(&'a [u8]);
 
-/// One of the names.
+/// A designator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Designator<'a> {
     /// 1 binary, 2 ASCII, 3 UTF-8.
     pub code_set: u8,
-    /// 0 names the unit, 1 the port, 2 the target.
+    /// 0 for the logical unit, 1 for the port, 2 for the target.
     pub association: u8,
-    /// 1 vendor's, 2 EUI-64, 3 NAA, 8 a SCSI name string, and others.
+    /// 1 vendor-specific, 2 EUI-64, 3 NAA, 8 a SCSI name string, and others.
     pub kind: u8,
-    /// The name.
+    /// The identifier.
     pub name: &'a [u8],
 }
 
 impl<'a> DeviceId<'a> {
-    /// Its code.
+    /// The page code.
     pub const PAGE: u8 = 0x83;
 
-    /// Reads the page; names that are cut short are refused here and not met later.
+    /// Reads the page; a truncated designator is an error here, so that iteration cannot fail.
     pub fn parse(bytes: &'a [u8]) -> Result<DeviceId<'a>, Malformed> {
         let all = body(DeviceId::PAGE, bytes)?;
         let mut rest = all;
@@ -110,7 +110,7 @@ impl<'a> DeviceId<'a> {
         Ok(DeviceId(all))
     }
 
-    /// The names, in order.
+    /// The designators, in order.
     pub fn designators(&self) -> impl Iterator<Item = Designator<'a>> {
         let mut rest = self.0;
         core::iter::from_fn(move || {

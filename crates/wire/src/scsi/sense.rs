@@ -1,5 +1,5 @@
-//! Sense data (SPC): why a command ended with a check condition, in fixed or descriptor form. It promises the key and the
-//! codes within the bytes it is given; what a short form leaves out is zero. What to do about it is not known here.
+//! Sense data (SPC): why a command ended with a check condition, in fixed or descriptor format. Fields that a short input
+//! leaves out are zero; the reaction to an error is decided elsewhere.
 
 mod codes;
 
@@ -11,67 +11,67 @@ use crate::coded::coded;
 const RESPONSE: u8 = 0x7f;
 const VALID: u8 = 0x80;
 const KEY: u8 = 0x0f;
-/// Bytes before those that the additional length counts, in both forms.
+/// Bytes up to and including the additional length, which it does not count, in both formats.
 const FRONT: usize = 8;
 /// The descriptor that carries the information field.
 const INFORMATION: u8 = 0x00;
 
 coded! {
-    /// What kind of trouble, four bits.
+    /// Sense key, four bits.
     SenseKey: u8 {
-        /// None.
+        /// No specific error.
         NoSense = 0x0 "no sense",
-        /// It went well in the end.
+        /// The command succeeded after error recovery.
         RecoveredError = 0x1 "recovered error",
-        /// The unit cannot be used now.
+        /// The unit is not accessible now.
         NotReady = 0x2 "not ready",
-        /// The medium is flawed.
+        /// Defect of the medium.
         MediumError = 0x3 "medium error",
-        /// The unit is broken.
+        /// Failure of the unit.
         HardwareError = 0x4 "hardware error",
-        /// The command is wrong.
+        /// The command or its parameters are invalid.
         IllegalRequest = 0x5 "illegal request",
-        /// Something happened before this command: try again.
+        /// A condition arose before this command; it may be repeated.
         UnitAttention = 0x6 "unit attention",
-        /// The blocks are protected.
+        /// The blocks are protected against the access.
         DataProtect = 0x7 "data protect",
-        /// The medium is blank.
+        /// The medium is blank, or not blank where it should be.
         BlankCheck = 0x8 "blank check",
-        /// The vendor's own.
+        /// Vendor-specific.
         Vendor = 0x9 "vendor specific",
         /// A copy failed.
         CopyAborted = 0xa "copy aborted",
-        /// The unit gave up: perhaps try again.
+        /// The unit aborted the command; it may be repeated.
         AbortedCommand = 0xb "aborted command",
-        /// Data is left for which there is no room.
+        /// The end of the medium is reached and data is left.
         VolumeOverflow = 0xd "volume overflow",
-        /// Data and medium differ.
+        /// Source data and medium differ.
         Miscompare = 0xe "miscompare",
-        /// Done, and there is something to say.
+        /// The command completed, and the sense data has more information.
         Completed = 0xf "completed",
     }
 }
 
-/// Why a command ended so.
+/// Decoded sense data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sense {
-    /// It is about an earlier command, which had ended well.
+    /// A deferred error: it concerns an earlier command that had completed.
     pub deferred: bool,
-    /// What kind of trouble.
+    /// Sense key.
     pub key: SenseKey,
     /// Additional sense code.
     pub asc: u8,
-    /// Its qualifier.
+    /// Additional sense code qualifier.
     pub ascq: u8,
     /// The information field, if valid: for a disk the block that failed.
     pub information: Option<u64>,
 }
 
 impl Sense {
-    /// Bytes of the fixed form as it is written here.
+    /// Bytes of the fixed format as [`emit`](Sense::emit) writes it.
     pub const LEN: usize = 18;
 
-    /// Reads either form.
+    /// Reads either format.
     pub fn parse(bytes: &[u8]) -> Result<Sense, Malformed> {
         let short = |need| Malformed::Truncated {
             what: "sense data",
@@ -112,7 +112,7 @@ impl Sense {
         }
     }
 
-    /// The bytes in fixed form, which has no room for information beyond 32 bits.
+    /// The fixed format, which has no room for information beyond 32 bits.
     pub fn emit(&self) -> [u8; Sense::LEN] {
         let information = self.information.and_then(|word| u32::try_from(word).ok());
         let valid = if information.is_some() { VALID } else { 0 };
@@ -125,13 +125,13 @@ impl Sense {
         ]
     }
 
-    /// What the two codes mean, if it is known here.
+    /// A text for the two codes, if the table has one.
     pub fn words(&self) -> Option<&'static str> {
         codes::words(self.asc, self.ascq)
     }
 }
 
-/// The information field among descriptors, each a type, a length and so many bytes.
+/// The information field among descriptors; each is a type, a length and as many bytes.
 fn information(mut descriptors: &[u8]) -> Option<u64> {
     while let [kind, len, rest @ ..] = descriptors {
         let (body, behind) = rest.split_at_checked(usize::from(*len))?;

@@ -1,26 +1,26 @@
-//! The status byte with which every command ends (SAM). It promises words for the values that are in use and keeps the
-//! others. What to do about one is not known here.
+//! The status byte with which every command ends (SAM). Values without a variant are kept as numbers.
+//! The reaction to a status is decided elsewhere.
 
 use crate::coded::coded;
 
 coded! {
-    /// How a command ended.
+    /// The status of a command.
     Status: u8 {
-        /// All well.
+        /// Success.
         Good = 0x00 "good",
         /// See the sense data.
         CheckCondition = 0x02 "check condition",
-        /// What the command looked for is there.
+        /// The condition of a conditional command is satisfied.
         ConditionMet = 0x04 "condition met",
-        /// The unit cannot take it now.
+        /// The unit cannot accept the command now.
         Busy = 0x08 "busy",
-        /// Somebody else has reserved the unit.
+        /// Another initiator has reserved the unit.
         ReservationConflict = 0x18 "reservation conflict",
         /// The unit's queue is full.
         TaskSetFull = 0x28 "task set full",
-        /// An error condition is kept.
+        /// An auto contingent allegiance condition exists.
         AcaActive = 0x30 "aca active",
-        /// Somebody else ended it.
+        /// Another initiator aborted the task.
         TaskAborted = 0x40 "task aborted",
     }
 }

@@ -1,4 +1,4 @@
-//! SCSI: golden bytes of blocks and data, codes with their words, every cut, any bytes at all.
+//! SCSI: golden bytes of CDBs and data, codes with their texts, truncation at every byte, random bytes.
 
 use proptest::prelude::*;
 
@@ -209,7 +209,7 @@ fn sense_of_fixed_form() {
         deferred.to_string(),
         "medium error: code 11/77, about an earlier command"
     );
-    // What a short form leaves out is zero, and so is what the additional length does not count.
+    // A field is zero if the input is too short for it, or the additional length does not include it.
     let none = sense(SenseKey::NotReady, 0, 0);
     assert_eq!(Sense::parse(&hex("7000 02")), Ok(none));
     assert_eq!(
@@ -229,7 +229,7 @@ fn sense_with_descriptors() {
         ..sense(SenseKey::IllegalRequest, 0x21, 0)
     };
     assert_eq!(Sense::parse(&bytes), Ok(expected));
-    // Not valid, cut off by the bytes, or by the additional length.
+    // Not valid, cut off by the input, or by the additional length.
     let none = Sense {
         information: None,
         ..expected
@@ -247,7 +247,7 @@ fn sense_with_descriptors() {
     refuses_every_prefix(&bytes[..4], Sense::parse);
     let deferred = hex("73 06 29 00");
     assert!(Sense::parse(&deferred).unwrap().deferred);
-    // Fixed form has no room for that block.
+    // The fixed format has no room for that block number.
     assert_eq!(Sense::parse(&expected.emit()), Ok(none));
 }
 
@@ -273,7 +273,7 @@ fn inquiry() {
     absent[8] = 0x1b;
     let absent = Inquiry::parse(&absent).unwrap();
     assert_eq!((absent.qualifier, absent.device), (3, DeviceType::None));
-    // Names are not trusted to be text.
+    // Names need not be text.
     assert_eq!(
         absent.to_string(),
         "no device \\x1bET VIRTUAL-DISK 0001 not-connected"
@@ -305,7 +305,7 @@ fn capacities() {
     assert!(!small.is_beyond_10());
     assert_eq!(small.bytes(), Some(16 << 20));
     assert_eq!(small.to_string(), "capacity last=32767 block=512");
-    // What cannot be counted, and what no disk has.
+    // Sizes beyond 64 bits, and a block length of 0.
     let vast = Capacity {
         last_lba: u64::MAX,
         ..long
@@ -330,11 +330,11 @@ fn lists_of_units() {
     assert_eq!(luns.iter().collect::<Vec<_>>(), units);
     assert_eq!(luns.to_string(), "units 0 1 300");
     assert_eq!(luns.need(), bytes.len());
-    // A buffer too short, whole numbers only.
+    // A buffer too short for all numbers.
     let cut = Luns::parse(&bytes[..31]).unwrap();
     assert_eq!((cut.iter().count(), cut.is_complete()), (2, false));
     assert_eq!(cut.to_string(), "units 0 1 ...");
-    // What lies behind the list is not read.
+    // Bytes behind the list are not read.
     bytes[3] = 8;
     assert_eq!(Luns::parse(&bytes).unwrap().iter().count(), 1);
     bytes[3] = 9;
@@ -364,7 +364,7 @@ fn pages() {
     assert_eq!(DeviceId::parse(&serial), Err(wrong));
 
     let names = hex("00 83 0018 01030008 6001020304050607 02180006 69716e2e6120 0100");
-    // Two bytes are left that are no designator.
+    // The last two bytes are too few for a designator.
     let short = Malformed::Truncated {
         what: "designator",
         need: 4,
@@ -407,7 +407,7 @@ fn limits_of_a_disk() {
         max_write_same: 0x2122_2324_2526_2728,
     };
     assert_eq!(BlockLimits::parse(&bytes), Ok(limits));
-    // The short page of older disks, and the least there is.
+    // The short page of older disks, and the shortest page.
     let mut short = bytes.clone();
     short[3] = 0x0c;
     let told = BlockLimits {

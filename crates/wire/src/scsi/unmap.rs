@@ -1,5 +1,5 @@
-//! The parameter list of UNMAP (SBC): ranges of blocks that the unit may let go. It promises a list whose two lengths
-//! agree and refuses one of more ranges than they can count. How many a unit takes is in its block limits.
+//! The parameter list of UNMAP (SBC): ranges of blocks that the unit may deallocate. The list has at most as many ranges
+//! as its two 16-bit lengths can express; the unit's own limit is in its block limits page.
 
 use core::fmt;
 
@@ -9,12 +9,12 @@ use crate::Malformed;
 const FRONT: usize = 8;
 const RANGE_LEN: usize = 16;
 
-/// Blocks to let go.
+/// A range of blocks to deallocate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnmapRange {
     /// The first block.
     pub lba: u64,
-    /// How many.
+    /// Number of blocks.
     pub blocks: u32,
 }
 
@@ -43,7 +43,7 @@ impl<'a> UnmapList<'a> {
         (FRONT + self.0.len() * RANGE_LEN) as u16
     }
 
-    /// It lets nothing go, which is no error.
+    /// Whether there are no ranges, which is valid.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -51,7 +51,7 @@ impl<'a> UnmapList<'a> {
     /// Appends the list.
     pub fn emit(&self, out: &mut Vec<u8>) {
         let ranges = self.len() - FRONT as u16;
-        // The first length does not count itself.
+        // The first length does not include itself.
         out.extend_from_slice(&(self.len() - 2).to_be_bytes());
         out.extend_from_slice(&ranges.to_be_bytes());
         out.extend_from_slice(&[0; 4]);

@@ -1,6 +1,6 @@
-//! Worked frames, byte by byte: figures of the RFCs and frames that an independent dissector
-//! agreed with. Each is checked both ways, as bytes to value and as value to bytes. What the
-//! headers do with odd input is tested beside each header.
+//! Worked frames, byte by byte: figures of the RFCs and frames verified with an independent
+//! dissector. Each is checked as bytes to value and as value to bytes. Malformed input is tested
+//! beside each header.
 
 mod data;
 mod extensions;

@@ -1,6 +1,6 @@
 //! RoCEv2 packets from the IP header on: a capture from a hardware adapter and computed ones. The
-//! ICRC of each is recomputed and its base transport header read and written; for IPv6, where the
-//! headers hold nothing a socket user cannot know, also the checksum made without them.
+//! ICRC of each is recomputed and its base transport header read and written; for IPv6, where all
+//! covered header fields are known to a socket's user, also the checksum made without the headers.
 
 use std::net::Ipv6Addr;
 
@@ -11,7 +11,7 @@ use crate::support::hex;
 
 const UDP_LEN: usize = 8;
 
-/// Checks the ICRC at the packet's end and returns its transport header, which emits as it came.
+/// Checks the ICRC at the packet's end and returns its transport header, which must emit unchanged.
 fn check(packet: &str) -> Bth {
     let bytes = hex(packet);
     let ip_len = if bytes[0] >> 4 == 6 { 40 } else { 20 };

@@ -1,4 +1,4 @@
-//! Hex to bytes, and the check that a value and a frame are the same thing both ways. It knows
+//! Hex to bytes, and the check that a value emits as a frame and is parsed back out of it. For
 //! FPDUs without markers only; frames with markers have their own file.
 
 use verbena_wire::crc::{crc32c, crc32c_wire};
@@ -40,7 +40,7 @@ pub(crate) fn frame_both_ways(frame: &str, header: impl Into<Header>, payload: &
     assert_eq!(&got[header.len()..], payload);
 }
 
-/// The ULPDU of a frame without markers, after its length and checksum were found right.
+/// The ULPDU of a frame without markers, after checking its length and checksum.
 pub(crate) fn ulpdu_of(frame: &[u8]) -> Vec<u8> {
     let len = u16::from_be_bytes([frame[0], frame[1]]);
     let layout = Layout::new(len, None);

@@ -1,6 +1,6 @@
 //! Terminate frames: a refused Write, a refused Read Request with its header, and a checksum error
-//! as RFC 6581 and as hardware adapters write it. Then the Terminates that a real Linux siw sent,
-//! in its own layout.
+//! as RFC 6581 and as hardware adapters encode it. Then Terminates captured from Linux siw, in its
+//! own layout.
 
 use verbena_wire::ddp::{Header, Tagged, Untagged};
 use verbena_wire::rdmap::terminate::{Dialect, Echo, EchoHeader, Phase, Terminate};
@@ -92,7 +92,7 @@ fn checksum_error() {
         "0016 4147 00000000 00000002 00000001 00000000 20 02 00 00 7fe42585",
         &terminate,
     );
-    // Error type 3 reads alike; type 0 is what we write.
+    // Error type 3 is read as the same cause; type 0 is emitted.
     let hardware = "0016 4147 00000000 00000002 00000001 00000000 23 02 00 00 466d07e7";
     assert_eq!(parse(hardware), terminate);
 }

@@ -1,10 +1,10 @@
-//! Messages of a peer that keeps to no rule.
+//! Messages of a peer that breaks the rules.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A message that reads well and says anything.
+/// A well-formed message with any content.
 fn crafted() -> impl Strategy<Value = Vec<u8>> {
     let small = || {
         prop_oneof![
@@ -80,7 +80,7 @@ fn limits() -> crate::Limits {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// Nothing panics, grows, or is written outside what the peer lent.
+    /// Nothing panics or grows without limit, and no write leaves the pools that the peer lent.
     #[test]
     fn whatever_arrives(
         arrangement in proptest::sample::select(&Arrangement::ALL[..]),
@@ -172,7 +172,7 @@ fn judge(output: &Output, lent: &mut Vec<Pool>, held: &mut Vec<(u32, u32)>, sess
     }
 }
 
-/// A peer that has used up its credit for messages is not heard, and cannot make us owe more and more answers.
+/// A peer that has used up its credit for messages is ignored, and cannot make the answers that we owe grow.
 #[test]
 fn a_peer_that_takes_no_answers_is_not_answered_for_ever() {
     let mut session = Session::new(Settings {
@@ -187,7 +187,7 @@ fn a_peer_that_takes_no_answers_is_not_answered_for_ever() {
         let unknown = [0, 99, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1];
         refused += u32::from(session.handle_message(Channel::Control, &unknown).is_err());
         if session.grant.left() == 1 {
-            // Just enough for us to go on listening.
+            // Just enough credit for the session to continue.
             limit += u32::from(session.credit.left() == 0);
             let _ = update(&mut session, crate::MESSAGES, 0, limit);
         }

@@ -1,4 +1,4 @@
-//! The choice between the two headers: by the T bit, before anything else is looked at.
+//! The choice between the two headers by the T bit, before any other check.
 
 use proptest::prelude::*;
 
@@ -64,7 +64,7 @@ fn common_questions() {
 
 #[test]
 fn shortness_is_noticed_before_versions() {
-    // Both versions are wrong here, but the header is not all there.
+    // Both versions are wrong here, but the header is incomplete.
     for first in [0x80, 0x00] {
         let bytes = vec![first; 13];
         let Err(Malformed::Truncated { need, got, .. }) = Header::parse(&bytes) else {
@@ -84,7 +84,7 @@ fn shortness_is_noticed_before_versions() {
 }
 
 proptest! {
-    /// What parses emits the same bytes, but for reserved bits.
+    /// A parsed header emits the same bytes, but for reserved bits.
     #[test]
     fn bytes_come_back(bytes in any::<[u8; 18]>()) {
         if let Ok(header) = Header::parse(&bytes) {

@@ -1,5 +1,5 @@
-//! Capability lists: order, unknown and repeated tags, wrong lengths, impossible values, and a cut
-//! at every byte.
+//! Capability lists: order, unknown and repeated tags, wrong lengths, values out of range, and a
+//! cut at every byte.
 
 use proptest::prelude::*;
 

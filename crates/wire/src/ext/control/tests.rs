@@ -1,4 +1,4 @@
-//! Control messages: every kind both ways, payloads of every wrong length, kinds nobody defines.
+//! Control messages: every kind both ways, payloads of every wrong length, undefined kinds.
 
 use proptest::prelude::*;
 
@@ -58,7 +58,7 @@ fn every_kind_both_ways() {
     let control = Control::Caps(caps());
     assert_eq!(control.ulp_word(), 0x0100_0000);
     assert_eq!(Control::parse(0x0100_0000, &payload(&control)), Ok(control));
-    // Capabilities have no number, so whatever stands there is ignored.
+    // Capabilities have no number, so the field is ignored.
     assert_eq!(Control::parse(0x01ff_ffff, &payload(&control)), Ok(control));
 }
 

@@ -1,4 +1,4 @@
-//! Calls, answers and refusals both ways, cut short, and damaged.
+//! Calls, answers and refusals both ways, truncated, and damaged.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Inquiries both ways, cut short, and damaged.
+//! Inquiries both ways, truncated, and damaged.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! The Read V2 Request header both ways and cut short.
+//! The Read V2 Request header both ways and truncated.
 
 use proptest::prelude::*;
 

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Hundredths of a millisecond by code, as InfiniBand adapters wait.
+/// Durations by code in units of 10 µs, from the InfiniBand specification.
 const TABLE: [u64; 32] = [
     65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,

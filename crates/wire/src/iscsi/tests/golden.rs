@@ -1,4 +1,4 @@
-//! One header of each kind with a value of its own in every field, written by hand from RFC 7143 §11, and its line.
+//! One header of each kind with a distinct value in every field, written by hand from RFC 7143 §11, and its `Display` line.
 
 use super::super::*;
 use crate::testing::hex;
@@ -322,7 +322,7 @@ fn every_kind_both_ways() {
         assert_eq!(pdu.emit(), bytes, "{pdu}");
         assert_eq!(Opcode::of(&bytes), Some(pdu.opcode()));
     }
-    // None is missing.
+    // All opcodes are covered.
     let seen = initiator().len() + target().len();
     assert_eq!(seen, Opcode::ALL.len());
 }
@@ -365,7 +365,7 @@ fn prints_one_line() {
     assert!(unsolicited.to_string().contains(" ttt=- "), "{unsolicited}");
 }
 
-/// Values beyond their place on the wire: the surplus is not sent.
+/// Values wider than their field: the surplus bits are not sent.
 #[test]
 fn surplus_bits_stay_here() {
     let FromInitiator::ScsiCommand(command) = initiator()[1].1 else {

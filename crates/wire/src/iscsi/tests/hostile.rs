@@ -1,4 +1,4 @@
-//! Headers that lie: lengths where there are none, flags that exclude each other, the wrong side, any bytes at all.
+//! Invalid headers: lengths where there must be none, flags that exclude each other, the wrong side, random bytes.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use crate::Malformed;
 
 const OPCODES: usize = 64;
 
-/// A header of one side or the other, bent by `bend`.
+/// A header changed by `bend`.
 fn bent(bytes: &Bhs, bend: impl FnOnce(&mut Bhs)) -> Bhs {
     let mut bytes = *bytes;
     bend(&mut bytes);
@@ -43,7 +43,7 @@ fn only_its_own_opcodes() {
     }
 }
 
-/// RFC 7143 §11.2.1.5: additional headers with commands only.
+/// RFC 7143 §11.2.1.5: only commands have additional headers.
 #[test]
 fn additional_headers_where_there_are_none() {
     for (bytes, pdu) in initiator() {
@@ -104,7 +104,7 @@ fn data_where_there_is_none() {
 
 #[test]
 fn flags_that_exclude_each_other() {
-    // Of each opcode: byte 1, and whether it may stand.
+    // Opcode, byte 1, and whether it is valid.
     let cases: &[(u8, u8, bool)] = &[
         // A command with neither F nor W.
         (0x01, 0x00, false),
@@ -118,12 +118,12 @@ fn flags_that_exclude_each_other() {
         (0x04, 0xc0, false),
         (0x24, 0xc0, false),
         (0x24, 0x40, true),
-        // Both residuals of a kind.
+        // Overflow and underflow together.
         (0x21, 0x86, false),
         (0x21, 0x98, false),
         (0x21, 0x94, true),
         (0x25, 0x87, false),
-        // Status before the end.
+        // Status without F.
         (0x25, 0x01, false),
         (0x25, 0x81, true),
         (0x25, 0x00, true),
@@ -153,7 +153,7 @@ fn an_r2t_asks_for_something() {
     );
 }
 
-/// Without S there is neither status nor residual, whatever stands in their places.
+/// Without S there is neither status nor residual, whatever their fields contain.
 #[test]
 fn data_without_status() {
     let bytes = bent(&target()[5].0, |b| b[1] = 0x04);
@@ -222,7 +222,7 @@ fn values_that_are_not_known_are_kept() {
 }
 
 proptest! {
-    /// Every value that can be read makes the round trip, and no bytes break anything.
+    /// Every value that can be read makes the round trip, and no bytes cause a panic.
     #[test]
     fn round_trip(
         front in proptest::array::uniform8(any::<u8>()),
@@ -235,7 +235,7 @@ proptest! {
         bytes[8..].copy_from_slice(&rest);
         bytes[0] = bytes[0] & 0xc0 | Opcode::ALL[at] as u8;
         if bare {
-            // Otherwise most kinds are seldom met: no additional headers, no data.
+            // Without additional headers and data, so that most kinds are generated often.
             bytes[4..8].fill(0);
         }
         if let Ok(pdu) = FromInitiator::parse(&bytes) {
@@ -251,7 +251,7 @@ proptest! {
     }
 }
 
-/// A flipped bit is refused, or told as another value, or reserved; never is a wrong value told.
+/// A flipped bit is an error, gives another value, or is reserved.
 #[test]
 fn a_flip_anywhere() {
     for (bytes, pdu) in target() {
@@ -259,9 +259,9 @@ fn a_flip_anywhere() {
             let flipped = bent(&bytes, |b| b[bit / 8] ^= 0x80 >> (bit % 8));
             if let Ok(got) = FromTarget::parse(&flipped) {
                 let known = got == pdu || got.emit() == flipped;
-                // An opcode that becomes another may leave fields behind.
+                // The fields of another opcode need not cover all bits.
                 let other = got.opcode() != pdu.opcode();
-                // Without S or its flag the residual is gone with it.
+                // Without S or its flag there is no residual.
                 let less = bit / 8 == 1;
                 assert!(known || other || less, "{pdu} bit {bit}: {got}");
             }

@@ -1,4 +1,4 @@
-//! What an initiator and a target really said to each other (spec/ISCSI.md, H.6), and what it means.
+//! A recorded session between an initiator and a target, and its meaning.
 
 use super::super::text::Pairs;
 use super::super::*;

@@ -1,5 +1,5 @@
-//! Binary values in text (RFC 7143 §6.1): hexadecimal behind `0x` and base64 behind `0b`, as challenges and answers of
-//! CHAP come. It promises the same bytes back. How many bytes a key may have is not known here.
+//! Binary values in text (RFC 7143 §6.1): hexadecimal behind `0x` and base64 behind `0b`, as in the challenges and
+//! responses of CHAP. The length of a value is limited by the caller.
 
 use super::strip;
 use crate::Malformed;
@@ -8,7 +8,7 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 /// Characters of `0x` and `0b`.
 const PREFIX: usize = 2;
 
-/// The bytes of a binary value. An odd number of hexadecimal digits has a zero before the first.
+/// The bytes of a binary value. An odd number of hexadecimal digits is read with a zero in front.
 pub fn binary(value: &str) -> Result<Vec<u8>, Malformed> {
     if let Some(digits) = strip(value, ["0x", "0X"]) {
         return from_hex(digits.as_bytes());
@@ -29,7 +29,7 @@ pub fn hex(bytes: &[u8]) -> String {
     "0x".chars().chain(digits).collect()
 }
 
-/// `0b` and base64 with its pad.
+/// `0b` and base64 with padding.
 pub fn base64(bytes: &[u8]) -> String {
     let mut text = String::from("0b");
     for group in bytes.chunks(3) {
@@ -37,7 +37,7 @@ pub fn base64(bytes: &[u8]) -> String {
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
         for at in 0..4 {
             let digit = (bits >> (18 - 6 * at) & 63) as usize;
-            // A group of n bytes has n + 1 digits.
+            // A group of n bytes has n + 1 digits; the others are padding.
             let sent = ALPHABET.get(digit).filter(|_| at <= group.len());
             text.push(sent.map_or('=', |c| char::from(*c)));
         }
@@ -90,7 +90,7 @@ fn from_base64(digits: &[u8]) -> Result<Vec<u8>, Malformed> {
             let digit = value_of(c).ok_or(wrong("no base64 digit", group * 4 + at))?;
             bits |= digit << (18 - 6 * at);
         }
-        // n digits have n − 1 bytes; the bits that are left over must be zero, so that each value has one form.
+        // n digits hold n − 1 bytes; the remaining bits must be zero, so that each value has one encoding.
         let [_, three @ ..] = u32::to_be_bytes(bits);
         let (whole, left) = three.split_at_checked(four.len() - 1).unwrap_or_default();
         if left.iter().any(|b| *b != 0) {

@@ -22,7 +22,7 @@ fn pairs_in_order() {
         ("Empty", ""),
     ];
     assert_eq!(pairs(text), Ok(expected));
-    // Only the first '=' separates, and padding zeros are passed over.
+    // Only the first '=' separates, and padding zeros are skipped.
     assert_eq!(pairs(b"\0\0A=b=c\0\0\0"), Ok(vec![("A", "b=c")]));
 }
 
@@ -70,7 +70,7 @@ fn limits() {
     );
 }
 
-/// A value cannot bring another pair with it.
+/// A value cannot introduce another pair.
 #[test]
 fn a_zero_ends_what_is_pushed() {
     let mut text = Vec::new();

@@ -92,7 +92,7 @@ fn short_input_is_refused() {
 }
 
 proptest! {
-    /// All 32 bits have a meaning, so bytes come back exactly whatever they are.
+    /// All 32 bits have a meaning, so any bytes are written back unchanged.
     #[test]
     fn every_block_is_exact(bytes in any::<[u8; 4]>()) {
         let block = Enhanced::parse(&bytes).expect("any four bytes");

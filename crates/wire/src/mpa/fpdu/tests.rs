@@ -1,11 +1,11 @@
-//! The closed-form layout against an encoder that walks the stream word by word, for every phase
+//! The computed layout against an encoder that walks the stream word by word, for every phase
 //! and lengths around every boundary; sizes and segment limits.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// The straightforward encoder: a stream offset, a look at it before every word.
+/// The reference encoder: it checks the stream offset before every word.
 struct Naive {
     offset: usize,
 }
@@ -41,7 +41,7 @@ fn phases() -> impl Iterator<Item = Phase> {
     (0..512).step_by(4).map(|p| Phase::new(p).expect("a phase"))
 }
 
-/// Checks everything the layout says against the naive encoder's bytes.
+/// Checks all results of the layout against the reference encoder's bytes.
 fn check(len: u16, phase: Phase) {
     let ulpdu: Vec<u8> = (0..usize::from(len)).map(|i| (i % 251) as u8 | 1).collect();
     let mut naive = Naive {
@@ -224,7 +224,7 @@ proptest! {
         check(len, Phase(phase * 4));
     }
 
-    /// A limit computed for a segment size gives frames that fit it, from a fresh segment on.
+    /// A limit computed for a segment size gives frames that fit it, if they begin a segment.
     #[test]
     fn frames_of_the_limit_fit_the_segment(emss in 160usize..65000, phase in 0u16..128) {
         prop_assert!(Layout::new(mulpdu(emss, false), None).size() <= emss);

@@ -1,4 +1,4 @@
-//! Markers both ways, the two bits without meaning, and short input.
+//! Markers both ways, the two ignored bits, and short input.
 
 use proptest::prelude::*;
 

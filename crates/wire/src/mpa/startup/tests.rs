@@ -1,5 +1,5 @@
-//! Start-up frames as they really arrive: a byte at a time, with surplus behind, with reserved
-//! bits set, with lies in the length, or as something else altogether.
+//! Start-up frames a byte at a time, with surplus bytes behind, with reserved bits set, with wrong
+//! lengths, and bytes that are no frame.
 
 use proptest::prelude::*;
 
@@ -35,7 +35,7 @@ fn emitted(frame: &Frame<'_>) -> Vec<u8> {
     out
 }
 
-/// Every proper prefix says "more"; the whole, with or without surplus, says exactly how much.
+/// Every proper prefix needs more; the whole frame, with or without surplus, gives its length.
 fn arrives_in_pieces(frame: &Frame<'_>) {
     let mut bytes = emitted(frame);
     let len = bytes.len();
@@ -241,7 +241,7 @@ proptest! {
         prop_assert_eq!(Frame::parse(kind, &bytes), Ok(Some((frame, bytes.len()))));
     }
 
-    /// Whatever comes behind a right key: no panic, and more bytes never change a verdict.
+    /// Any bytes behind a valid key: no panic, and more bytes never change the result.
     #[test]
     fn verdicts_are_final(tail in proptest::collection::vec(any::<u8>(), 0..64)) {
         let mut bytes = Kind::Request.key().to_vec();

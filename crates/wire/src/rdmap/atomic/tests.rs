@@ -124,7 +124,7 @@ fn prints_one_line() {
     );
 }
 
-/// One bit at a time, as RFC 7306 §5.1 describes it.
+/// One bit at a time, as in RFC 7306 §5.1.
 fn add_bit_by_bit(original: u64, add: u64, mask: u64) -> u64 {
     let (mut carry, mut result) = (0, 0);
     for bit in 0..64 {

@@ -1,4 +1,4 @@
-//! Every triple of codes reads as something and writes back; the tables of the RFCs; the words.
+//! Every triple of codes has a value and writes back; the tables of the RFCs; the texts.
 
 use super::*;
 
@@ -65,7 +65,7 @@ fn codes_of_the_rfcs() {
     }
     let llp = LlpError::ALL.into_iter().zip(1..);
     for (error, code) in llp {
-        // RFC 6581 §8 says type 0; hardware that says 3 means the same.
+        // RFC 6581 §8 says type 0; hardware that sends 3 means the same.
         assert_eq!(Cause::from_codes(2, 0, code), Cause::Llp(error));
         assert_eq!(Cause::from_codes(2, 3, code), Cause::Llp(error));
         assert_eq!(Cause::Llp(error).codes(), (2, 0, code));

@@ -1,4 +1,4 @@
-//! Every control byte there is, and the table of facts about every opcode.
+//! Every control byte, and a table of the properties of every opcode.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn every_byte_of_version_one_has_an_opcode() {
             Ok(opcode) => {
                 assert_eq!(byte >> 6, 1);
                 assert_eq!(opcode.code(), byte & 0x0f);
-                // RFC 5040 §4.1: reserved bits count only where the extensions give them meaning.
+                // RFC 5040 §4.1: reserved bits are ignored, except where the extensions define them.
                 let kept = if opcode.code() == 0xe { 0xff } else { 0xcf };
                 assert_eq!(opcode.emit(), byte & kept);
             }

@@ -1,5 +1,5 @@
-//! Terminate messages in both layouts: the bits, the codes that read two ways, and every length
-//! at which a message can be cut.
+//! Terminate messages in both layouts: the bits, the codes that are defined in both, and every
+//! length at which a message can be cut.
 
 use proptest::prelude::*;
 
@@ -133,9 +133,9 @@ fn one_sensible_reading_wins_in_any_phase() {
             Cause::Rdmap(RdmapError::CannotInvalidateOperation),
             Dialect::Siw,
         ),
-        // Hardware that puts MPA errors under type 3.
+        // Hardware that sends MPA errors under type 3.
         ("23020000", Cause::Llp(LlpError::Crc), Dialect::Rfc),
-        // The same nibbles swapped mean nothing, since siw does not do that.
+        // The same nibbles swapped are undefined, since siw does not use type 3.
         (
             "32020000",
             Cause::Unknown {
@@ -145,7 +145,7 @@ fn one_sensible_reading_wins_in_any_phase() {
             },
             Dialect::Rfc,
         ),
-        // Both readings are defined and neither is an MPA error: the RFC's stands.
+        // Both readings are defined and neither is an MPA error: the RFC's is taken.
         (
             "01000000",
             Cause::Rdmap(RdmapError::InvalidStag),
@@ -242,7 +242,7 @@ fn a_read_request_without_its_header_is_nowhere() {
 
 #[test]
 fn a_returned_header_may_be_the_offence() {
-    // DDP version 3 in the returned header: kept as it is, and refused only when looked into.
+    // DDP version 3 in the returned header: kept as bytes, an error only when parsed.
     let bytes = hex("1104c000 0016 c340 0badf00d 0000000000001000");
     let (got, _) = running(&bytes).expect("a sound message");
     let header = got.segment.and_then(|echo| echo.header).expect("a header");

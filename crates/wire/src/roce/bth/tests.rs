@@ -1,4 +1,4 @@
-//! The base transport header: every flag at its place, reserved bits, version, short input.
+//! The base transport header: every flag, reserved bits, version, short input.
 
 use proptest::prelude::*;
 

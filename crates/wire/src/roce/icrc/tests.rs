@@ -1,5 +1,5 @@
-//! The invariant checksum: its check value, which bits it does not see, odd headers, and the
-//! headers it imagines for users of a socket. Whole packets are among the worked vectors.
+//! The invariant CRC: its check value, which bits it does not cover, odd headers, and the headers
+//! reconstructed for a UDP socket. Whole packets are in tests/vectors.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -17,11 +17,11 @@ const IB: &str = "0430ffff 00000011 80000105 68656c6c6f000000";
 fn check_value() {
     assert_eq!(crc32_ieee(b"123456789"), 0xcbf4_3926);
     assert_eq!(crc32_ieee(b""), 0);
-    // What every packet starts from, before the final inversion.
+    // The state after the eight bytes in front of every packet, before the final inversion.
     assert_eq!(!crc32_ieee(&LINK_STAND_IN), 0xdebb_20e3);
 }
 
-/// Flips every bit of `headers` and tells which ones the checksum does not see.
+/// Flips every bit of `headers` and returns those that the checksum does not cover.
 fn unseen_bits(headers: &[u8], ib: &[u8]) -> Vec<(usize, u8)> {
     let all = [headers, ib].concat();
     let plain = icrc(headers, ib);
@@ -101,7 +101,7 @@ fn a_socket_user_gets_the_checksum_of_the_headers_to_come() {
         ..v4
     };
     assert_eq!(icrc_over_socket(v6, &ib), icrc(&hex(IPV6), &ib));
-    // One IPv4 address among IPv6 is the mapped one.
+    // With one IPv6 address the IPv4 one is mapped.
     let mixed = Path { src: v4.src, ..v6 };
     let mapped = Path {
         src: Ipv4Addr::new(192, 168, 1, 1).to_ipv6_mapped().into(),

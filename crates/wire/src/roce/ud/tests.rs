@@ -1,5 +1,5 @@
-//! Whole datagrams: with and without an immediate, every pad, wrong opcodes, pads that lie, and a
-//! cut at every byte.
+//! Whole datagrams: with and without an immediate, every pad, wrong opcodes, pads beyond the
+//! payload, and a cut at every byte.
 
 use proptest::prelude::*;
 
@@ -19,7 +19,7 @@ fn packet(payload: &[u8]) -> UdPacket<'_> {
     }
 }
 
-/// The packet with an ICRC of its own behind.
+/// The packet followed by an ICRC.
 fn sealed(packet: &UdPacket<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     packet.emit(&mut out);

@@ -1,5 +1,5 @@
-//! What additional sense codes mean, in our words: those that a disk behind iSCSI is likely to give. It promises nothing
-//! for the others, which people see as numbers. The standard's full list is not repeated here.
+//! Texts for additional sense codes that a disk behind iSCSI is likely to report, in our own wording. Codes that are not
+//! in the table are printed as numbers.
 
 /// Code, qualifier, meaning; in order.
 const CODES: &[(u8, u8, &str)] = &[
@@ -62,7 +62,7 @@ const CODES: &[(u8, u8, &str)] = &[
     (0x5d, 0x00, "failure is to be expected"),
 ];
 
-/// What the codes mean, if it is known here.
+/// The text for the codes, if the table has one.
 pub(super) fn words(asc: u8, ascq: u8) -> Option<&'static str> {
     let row = CODES.iter().find(|(a, b, _)| (*a, *b) == (asc, ascq));
     row.map(|(_, _, words)| *words)
