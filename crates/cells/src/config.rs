@@ -1,6 +1,5 @@
-//! What a port is told when it is made: sizes, times and limits.
-//! It promises that whatever a peer or a consumer can grow has its limit here, and that a set of numbers which cannot work is
-//! refused as a whole. It refuses to know where the numbers come from.
+//! The configuration of a port: sizes, times and limits. Everything that a peer or a consumer can grow has its limit here. Values that
+//! cannot work are rejected as a whole when the port is created.
 
 use core::time::Duration;
 
@@ -8,53 +7,54 @@ use verbena_wire::cell::MAX_OVERHEAD;
 
 use crate::error::Error;
 
-/// Payload of a cell unless somebody asks for another (P3).
+/// Default payload of a cell (P3).
 pub const DEFAULT_CELL: u16 = 256;
-/// Largest payload of a cell: with all that goes around it, a jumbo frame over IPv6 and UDP.
+/// Largest payload of a cell: with all headers it fits a jumbo frame over IPv6 and UDP.
 pub const MAX_CELL: u16 = 8832;
-/// Most packets of a work queue pair that may be under way; receivers of connectionless packets remember as many.
+/// Most packets of a work queue pair in flight; receivers of connectionless packets remember as many.
 pub const MAX_WINDOW: usize = 64;
-/// Cells of the longest packet: their numbers have 16 bits.
+/// Cells of the longest packet: cell numbers have 16 bits.
 pub const MAX_CELLS: u32 = 1 << 16;
 
 const _: () = assert!(MAX_CELL as usize + MAX_OVERHEAD + 48 <= 9000);
 
-/// The numbers of a port.
+/// The configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Most payload of a cell: sent, and taken from peers.
+    /// Most payload of a cell, sent and received.
     pub cell: u16,
-    /// Longest packet that may be posted or written here.
+    /// Longest packet that may be posted, or written by a peer.
     pub packet: u32,
-    /// Packets under way on an acknowledged work queue pair.
+    /// Most packets in flight on a work queue pair.
     pub window: usize,
-    /// How long an acknowledgement may take until one was measured; it doubles with each try.
+    /// Acknowledgement timeout until a round-trip time was measured; it doubles with each retry, up to 64 times.
     pub timeout: Duration,
-    /// The least that it may take, however fast the peer is.
+    /// Lower limit of the measured timeout.
     pub least_timeout: Duration,
-    /// Tries without any progress before a channel fails.
+    /// Retries without progress before a channel fails.
     pub retries: u32,
-    /// A connected channel does not fail for silence of less than this, whatever the tries: on a fast way they are over soon, and
-    /// a peer may be busy for longer.
+    /// A connected channel does not fail for a silence shorter than this, however many retries: on a fast path they are over soon, and a
+    /// peer may be busy for longer.
     pub patience: Duration,
-    /// How long to wait after the peer had no receive; it doubles up to 64 times this.
+    /// Delay after the peer had no receive; it doubles, up to 64 times this.
     pub busy_delay: Duration,
-    /// Times that a peer may say so of one packet before the channel fails.
+    /// Times that a peer may report this of one packet before the channel fails.
     pub busy_retries: u32,
-    /// How long a Connect may wait for its answer at first, and a request for the consumer's in all.
+    /// Interval between Connects, of which there are `retries` more. A peer's request waits `retries + 2` times this for the consumer.
     pub connect_timeout: Duration,
-    /// An acknowledged, connected channel that heard nothing for so long asks whether its peer is there, as often as there are
-    /// retries and with `connect_timeout` between; without it, one that has nothing to send learns nothing.
+    /// An acknowledged, connected channel that received nothing for this time sends probes, `retries` of them, `connect_timeout` apart.
+    /// Without it, a channel that has nothing to send does not notice that its peer is gone.
     pub keep_alive: Option<Duration>,
-    /// Work queue pairs of the port.
+    /// Limit on work queue pairs.
     pub pairs: usize,
-    /// Requests for connections that wait for the consumer.
+    /// Limit on requests for connections that wait for the consumer.
     pub requests: usize,
-    /// Of these, from one port.
+    /// Limit on those from one port.
     pub requests_per_peer: usize,
     /// Senders of connectionless, acknowledged packets that a work queue pair remembers.
     pub senders: usize,
-    /// Answers that wait for the carrier: to cells of no channel, and to connectionless packets.
+    /// Limit on answers that wait for the carrier: those of the port to cells without a channel, and those of a connectionless work queue
+    /// pair.
     pub answers: usize,
 }
 
@@ -82,7 +82,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Refuses numbers that cannot work.
+    /// Rejects values that cannot work.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let bad = |what| Err(Error::Config { what });
         match self {
@@ -97,7 +97,7 @@ impl Config {
         }
     }
 
-    /// Bytes of the largest datagram that a cell needs: a carrier's buffers are at least so long.
+    /// Length of the longest cell on the wire; the buffers of a carrier are at least this long.
     pub fn largest_cell(&self) -> usize {
         usize::from(self.cell) + MAX_OVERHEAD
     }

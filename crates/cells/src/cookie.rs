@@ -15,28 +15,28 @@ use verbena_wire::number::Qpn;
 use crate::descriptor::Peer;
 use crate::port::back;
 
-/// A cookie is good in the span in which it was made, and in the next.
+/// A cookie is valid in the interval in which it was made, and in the next one.
 pub const SPAN: Duration = Duration::from_secs(10);
-/// A key makes cookies for so long; the one before it still checks them.
+/// Lifetime of a key; the previous one still verifies cookies.
 pub const KEY_LIFE: Duration = Duration::from_secs(600);
 
-/// What a peer is told that asks as peers did before there were cookies. With it the answer is not longer than the request of
-/// a host of the split driver.
+/// Private data of the Reject for a peer whose version has no cookies. With it the answer is not longer than the request of a host of
+/// the split driver.
 const TOO_OLD: &[u8] = b"host too old";
 
-/// A secret.
+/// A key for HMAC-SHA-256.
 pub type Key = [u8; 32];
 
-/// What a datagram asks for.
+/// The result of [`Cookies::judge`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Asked {
-    /// A request has a good cookie: the source address receives what is sent to it.
+    /// A request has a valid cookie: the source address receives what is sent to it.
     pub proven: bool,
-    /// A request comes from a peer that knows no cookies; it was rejected.
+    /// A request comes from a peer whose version has no cookies; it was rejected.
     pub too_old: bool,
 }
 
-/// Makes and checks cookies.
+/// Makes and verifies cookies.
 #[derive(Debug)]
 pub struct Cookies {
     key: Key,
@@ -45,7 +45,7 @@ pub struct Cookies {
 }
 
 impl Cookies {
-    /// With a random key.
+    /// Starts with a random key.
     pub fn new(key: Key, now: Time) -> Cookies {
         Cookies {
             key,
@@ -54,19 +54,19 @@ impl Cookies {
         }
     }
 
-    /// The key is old: [`renew`](Cookies::renew).
+    /// The key has expired: call [`renew`](Cookies::renew).
     pub fn is_old(&self, now: Time) -> bool {
         now.since(self.since) >= KEY_LIFE
     }
 
-    /// Another random key from now on.
+    /// Replaces the key by another random one.
     pub fn renew(&mut self, key: Key, now: Time) {
         self.last = Some(core::mem::replace(&mut self.key, key));
         self.since = now;
     }
 
-    /// Looks for requests at the front of a datagram of `port` from `source`, and appends an answer to `answer` for each that has no
-    /// good cookie: a Retry, or a Reject at a number that `is_old` names. What does not fit the datagram's length is not answered.
+    /// Looks for requests at the front of a datagram of `port` from `source`, and appends an answer to `answer` for each without a valid
+    /// cookie: a Retry, or a Reject at a number for which `is_old` is true. Answers beyond the datagram's length are left out.
     pub fn judge(
         &self,
         (source, port): (&[u8], PortAddress),
@@ -78,7 +78,7 @@ impl Cookies {
     ) -> Asked {
         let mut asked = Asked::default();
         let limit = answer.len() + datagram.len();
-        // Requests stand at the front, at most behind what ends other connections.
+        // Requests come first in a datagram, except for cells that end other connections.
         let cells = Cells::new(datagram).map_while(Result::ok);
         for cell in cells.take_while(|cell| !cell.body.kind().is_data()) {
             let ours = cell.way.to == here || cell.way.to == PortAddress::WHOEVER;
@@ -139,7 +139,7 @@ impl Cookies {
         for key in keys.into_iter().flatten() {
             for span in spans.into_iter().flatten() {
                 let mac = hash(key, source, cell, terms, span);
-                // In constant time: a guess learns nothing of how much of it was right.
+                // In constant time: the duration does not show how much of a guess was right.
                 good |= mac.is_some_and(|mac| mac.verify_truncated_left(&cookie.0).is_ok());
             }
         }
@@ -160,7 +160,7 @@ pub fn pad(datagram: &mut Vec<u8>) {
     }
 }
 
-/// A datagram may have a request in it. Cheap, since most datagrams are data: the first cell is no piece of a packet.
+/// A datagram may contain a request: its first cell is not a data cell. This is a cheap test, since most datagrams are data.
 pub fn may_ask(datagram: &[u8]) -> bool {
     let first = datagram.first().map(|byte| byte & 0x0f);
     first.is_some_and(|kind| kind > Kind::Write as u8)
@@ -170,7 +170,7 @@ fn span(now: Time) -> u64 {
     now.since(Time::ZERO).as_secs() / SPAN.as_secs()
 }
 
-/// Everything that the request says, and where it comes from.
+/// Covers everything in the request, and its source.
 fn hash(
     key: &Key,
     source: &[u8],
@@ -181,7 +181,7 @@ fn hash(
     let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
     let way = &cell.way;
     mac.update(&span.to_be_bytes());
-    // Sources of one kind have one length, and the two kinds differ in it.
+    // UDP and Ethernet sources have fixed lengths that differ, so the length identifies the kind.
     mac.update(&[source.len() as u8, u8::from(terms.acknowledged)]);
     mac.update(source);
     mac.update(&way.from.0);
@@ -195,7 +195,7 @@ fn hash(
 
 fn make(key: &Key, source: &[u8], cell: &Cell<'_>, terms: &Terms<'_>, span: u64) -> Cookie {
     let mut cookie = Cookie([0; Cookie::LEN]);
-    // A key of any length is one (RFC 2104, section 2).
+    // HMAC accepts a key of any length (RFC 2104, section 2).
     if let Some(mac) = hash(key, source, cell, terms, span) {
         let bytes = mac.finalize().into_bytes();
         for (to, from) in cookie.0.iter_mut().zip(bytes) {

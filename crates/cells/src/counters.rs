@@ -1,21 +1,20 @@
-//! What was done and what was refused, by cause (P3).
-//! Every cell that is not placed adds to exactly one number; numbers only grow.
-//! It refuses to react.
+//! Counters of work queue pairs and ports, by cause (P3). Every cell that is not placed adds to exactly one counter, and counters only
+//! grow.
 
 use verbena_wire::cell::NakReason;
 
-/// Why a cell was not taken.
+/// Why a cell was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refused {
-    /// Its packet or cell came before its turn: something is missing.
+    /// An earlier packet or cell is missing.
     Gap,
-    /// It came before, or its turn is over.
+    /// It was received before, or a later packet has been.
     Duplicate,
     /// No receive is posted, or its memory is not registered yet.
     NoBuffer,
     /// The memory handle is not valid for this work queue pair.
     Handle,
-    /// It leaves the memory, its receive, its own packet's length, or the size of cells.
+    /// It exceeds the memory, the receive, its own packet's length, or the cell size.
     Bounds,
     /// The memory may not be written by peers.
     Right,
@@ -25,12 +24,12 @@ pub enum Refused {
     Fragment,
     /// It belongs to no channel of this work queue pair: another peer, other attributes, or not connected.
     Channel,
-    /// Our own receive could not be written, and the channel has failed.
+    /// The memory of a posted receive could not be written, and the channel has failed.
     Receive,
 }
 
 impl Refused {
-    /// What an acknowledged sender is told, if it is.
+    /// The Nak for an acknowledged sender, if there is one.
     pub(crate) fn nak(self) -> Option<NakReason> {
         match self {
             Refused::Gap => Some(NakReason::Gap),
@@ -44,21 +43,21 @@ impl Refused {
     }
 }
 
-/// What a work queue pair has done.
+/// Counters of a work queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "one per cause, named as in `Refused`")]
 pub struct Counters {
-    /// Cells of packets that left, those sent again among them.
+    /// Data cells sent, retransmissions included.
     pub cells_sent: u64,
-    /// Packets completed without a failure.
+    /// Packets completed successfully.
     pub packets_sent: u64,
-    /// Times that packets were sent again: after a Nak, or because nothing came.
+    /// Retransmissions: after a Nak, or after a timeout.
     pub rewinds: u64,
     /// Cells that were placed.
     pub cells_placed: u64,
     /// Packets delivered: their last cell was placed.
     pub packets_placed: u64,
-    /// Acknowledgements of what is not under way.
+    /// Acknowledgements of packets that are not in flight.
     pub stale_acks: u64,
     pub gap: u64,
     pub duplicate: u64,
@@ -90,23 +89,23 @@ impl Counters {
     }
 }
 
-/// What a port has done apart from its work queue pairs.
+/// Counters of a port besides those of its work queue pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PortCounters {
     /// Cells with a wrong checksum.
     pub cell_crc: u64,
-    /// Cells that are none for another reason; whatever came behind them is lost.
+    /// Malformed cells; the rest of their datagram is lost.
     pub malformed: u64,
     /// Cells for another port.
     pub not_ours: u64,
-    /// Cells that say another port sent them than did.
+    /// Cells whose source is not the port that the carrier received them from.
     pub not_theirs: u64,
-    /// Cells for numbers that nobody has here.
+    /// Cells for a number without a work queue pair.
     pub unknown: u64,
-    /// Requests for connections that were rejected without asking: no listener, or too many wait.
+    /// Requests for connections that were rejected without the consumer: no listener, other attributes, or too many waiting.
     pub rejected: u64,
-    /// Requests for connections of senders that have not proven their address.
+    /// Requests for connections of senders that have not returned a cookie.
     pub unproven: u64,
-    /// Answers that found no room.
+    /// Answers that were dropped because too many waited.
     pub answers_lost: u64,
 }

@@ -1,13 +1,13 @@
-//! Descriptors (P1): what a consumer asks of a work queue, in segments as the source has them.
-//! A control segment says which operation, an address segment where to if that is not clear, data segments where the bytes are;
-//! posting copies them. It refuses to judge: whether a descriptor fits its channel is decided where it is posted.
+//! Descriptors (P1): requests to a work queue, in segments. The control segment has the operation, the address segment the destination
+//! where one is needed, and the data segments the bytes; posting copies them. Whether a descriptor suits its channel is checked when it
+//! is posted.
 
 use smallvec::SmallVec;
 use verbena_nic::wr::{Data, Flags, Remote, Sge};
 use verbena_wire::cell::PortAddress;
 use verbena_wire::number::Qpn;
 
-/// A work queue pair, anywhere.
+/// A work queue pair of any port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer {
     /// Its port.
@@ -16,52 +16,52 @@ pub struct Peer {
     pub wqp: Qpn,
 }
 
-/// What a descriptor of the send queue asks for. Those of the receive queue are [`verbena_nic::ReceiveWr`].
+/// The operation of a send descriptor. Receive descriptors are [`verbena_nic::ReceiveWr`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// A packet into the next receive there.
+    /// Sends a packet into the peer's next receive.
     Send,
-    /// A packet into memory there.
+    /// Writes a packet into the peer's memory.
     Write,
 }
 
-/// The control segment. The status that the source keeps here, too, comes as a completion with the same `id`.
+/// The control segment. The status, which P1 keeps here too, is returned as a completion with the same `id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControlSegment {
-    /// The consumer's own number, returned with the completion.
+    /// The consumer's identifier, returned with the completion.
     pub id: u64,
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
-    /// Immediate data; with a write it consumes a receive there.
+    /// Immediate data; with a write it consumes a receive of the peer.
     pub immediate: Option<u32>,
-    /// `SIGNALED`, `SOLICITED` and `NOTIFY` mean what they mean for other queue pairs; fences wait for nothing.
+    /// `SIGNALED`, `SOLICITED` and `NOTIFY` have the same meaning as for other queue pairs; fences have no effect.
     pub flags: Flags,
 }
 
 /// The address segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressSegment {
-    /// Where a write goes: address and memory handle.
+    /// The destination of a write: address and memory handle.
     pub remote: Option<Remote>,
-    /// Where a connectionless packet goes.
+    /// The destination of a connectionless packet.
     pub destination: Option<Peer>,
 }
 
 /// A descriptor for the send queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptor<'a> {
-    /// What.
+    /// The operation.
     pub control: ControlSegment,
-    /// Where to: a write and a connectionless packet need it.
+    /// The destination: writes and connectionless packets need it.
     pub address: Option<AddressSegment>,
-    /// Which bytes.
+    /// The bytes.
     pub data: Data<'a>,
 }
 
 const FEW_PIECES: usize = 2;
 const FEW_BYTES: usize = 64;
 
-/// Where a descriptor's bytes are, as the queue keeps it.
+/// A descriptor's data as the queue keeps it.
 #[derive(Debug)]
 pub(crate) enum Payload {
     Gather(SmallVec<[Sge; FEW_PIECES]>),

@@ -1,36 +1,35 @@
-//! Why a call of the consumer's is refused. Each says with which numbers; nothing has changed.
-//! It promises to be the consumer's own fault: what peers do wrong is counted, never returned here.
-//! It refuses to know statuses of completions.
+//! Errors of the consumer's calls, with the numbers. A failed call has changed nothing. Faults of peers are counted and never returned
+//! here; the status of a request is in its completion.
 
 use verbena_wire::number::Qpn;
 
 use crate::state::State;
 
-/// A call that makes no sense.
+/// A misuse, or a limit that was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The port cannot be made so.
+    /// The configuration is invalid.
     #[error("this {what} cannot work")]
     Config {
-        /// What is wrong.
+        /// The invalid value.
         what: &'static str,
     },
     /// No such work queue pair, listener or request.
     #[error("no work queue pair, listener or request {0:#x}")]
     Unknown(u64),
-    /// The number is taken.
+    /// The number is in use.
     #[error("number {0} is taken")]
     Taken(Qpn),
-    /// As many as the limit allows.
+    /// The limit is reached.
     #[error("all {0} are in use")]
     Full(usize),
-    /// Not in this state.
+    /// The call is not allowed in this state.
     #[error("not in state {0:?}")]
     State(State),
-    /// The descriptor lacks an address segment, or has one that its channel or operation does not take.
+    /// The descriptor lacks an address segment, or has one that does not suit its channel or operation.
     #[error("the address segment does not fit the operation and its channel")]
     Address,
-    /// More data segments than the work queue takes.
+    /// Too many data segments.
     #[error("{got} data segments, at most {limit}")]
     Pieces {
         /// Segments given.
@@ -38,7 +37,7 @@ pub enum Error {
         /// Segments allowed.
         limit: usize,
     },
-    /// More inline data than the work queue takes.
+    /// Too much inline data.
     #[error("{got} bytes inline, at most {limit}")]
     Inline {
         /// Bytes given.
@@ -46,7 +45,7 @@ pub enum Error {
         /// Bytes allowed.
         limit: usize,
     },
-    /// The packet is longer than a port, or a single cell on a connectionless channel, carries (P2).
+    /// The packet is longer than the port's limit, or than one cell on a connectionless channel (P2).
     #[error("a packet of {got} bytes, at most {limit} here")]
     Length {
         /// Bytes given; those beyond 2^32 − 1 count as that.
@@ -54,10 +53,10 @@ pub enum Error {
         /// Bytes allowed.
         limit: u32,
     },
-    /// The channel is not of the kind that this is for.
+    /// The call is not for channels of this kind.
     #[error("a channel of another kind")]
     Kind,
-    /// Private data beyond what a cell takes.
+    /// Too much private data.
     #[error("{0} bytes of private data")]
     Private(usize),
 }

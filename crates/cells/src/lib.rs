@@ -1,7 +1,7 @@
-//! The channel adapter (P1–P3): work queue pairs whose packets travel in cells over whatever carries datagrams.
-//! It promises that acknowledged, connected channels deliver every packet once, in order and intact, or fail loudly; that no
-//! byte is placed which memory did not grant; and that a peer can make nothing grow, hang or panic.
-//! It refuses to know sockets, clocks and randomness: datagrams are handed in and out, `now` and first numbers are arguments.
+//! The channel adapter (P1–P3): work queue pairs whose packets are segmented into cells, over any carrier of datagrams. Acknowledged,
+//! connected channels deliver every packet once, in order and intact, or fail with an error; bytes are placed only with a grant; and
+//! everything that a peer can make grow has a limit. Sockets, clocks and randomness are outside: datagrams are passed in and out, `now`
+//! and first packet numbers are arguments.
 //!
 //! # In which order to call
 //!

@@ -1,6 +1,5 @@
-//! What a port tells its consumer about connections; completions tell the rest.
-//! Each notice is told once, and no peer can make more of them wait than there are work queue pairs and requests.
-//! It refuses to know what the consumer does about it.
+//! Notices about connections, from a port to its consumer; everything else is reported by completions. A connection attempt of a work
+//! queue pair yields at most two, and requests that wait are limited, so that a peer cannot make notices pile up.
 
 use std::collections::VecDeque;
 
@@ -9,71 +8,71 @@ use verbena_wire::number::Qpn;
 
 use crate::descriptor::Peer;
 
-/// A request for a connection that waits for an answer.
+/// Identifies a request for a connection that waits for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// Why a channel is no more.
+/// Why a channel ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// The peer ended it, or says that there is none.
+    /// The peer ended it, or reports that it has no such channel.
     Peer(Ending),
-    /// The peer does not answer any more.
+    /// The peer does not answer.
     Silent,
     /// The peer had no receive for too long.
     Busy,
     /// The peer asked for the same packet too often.
     Damaged,
-    /// The peer's memory refused a packet of ours.
+    /// The peer's memory refused a packet.
     Refused,
-    /// Our own memory refused a descriptor.
+    /// The memory of a descriptor of this side refused access.
     Memory,
     /// A completion queue lost entries.
     Overflow,
 }
 
-/// Something happened to a connection.
+/// A change of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// Somebody wants to connect: [`accept`](crate::Port::accept) or [`reject`](crate::Port::reject).
+    /// A peer requests a connection: call [`accept`](crate::Port::accept) or [`reject`](crate::Port::reject).
     Request {
-        /// Its name until then.
+        /// Identifies it until then.
         ticket: Ticket,
-        /// The listener it came to.
+        /// The listener.
         listener: Qpn,
-        /// Who asks.
+        /// The peer.
         from: Peer,
-        /// What they say.
+        /// The peer's private data.
         private: Vec<u8>,
     },
-    /// A work queue pair that asked is connected.
+    /// A Connect of this work queue pair was accepted.
     Connected {
         /// The work queue pair.
         wqp: Qpn,
-        /// To whom.
+        /// The peer.
         peer: Peer,
-        /// What they say.
+        /// The peer's private data.
         private: Vec<u8>,
     },
-    /// A work queue pair that asked was rejected; it may ask again.
+    /// A Connect of this work queue pair was rejected; it may connect again.
     Rejected {
         /// The work queue pair.
         wqp: Qpn,
-        /// Why.
+        /// The reason.
         reason: RejectReason,
-        /// What they say.
+        /// The peer's private data.
         private: Vec<u8>,
     },
-    /// Nobody answered; it may ask again.
+    /// A Connect was not answered; the work queue pair may connect again.
     Unanswered {
         /// The work queue pair.
         wqp: Qpn,
     },
-    /// A channel is no more: everything posted has been flushed.
+    /// A channel has ended: everything posted was flushed.
     Ended {
         /// The work queue pair.
         wqp: Qpn,
-        /// Why.
+        /// The cause.
         why: Why,
     },
 }
@@ -89,7 +88,7 @@ pub(crate) struct Stray {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Says {
     Disconnect(Ending),
-    /// What is answered, why, and what the consumer says about it.
+    /// Number of the Connect, reason, and the consumer's private data.
     Reject(PacketSeq, RejectReason, Vec<u8>),
 }
 
@@ -112,7 +111,7 @@ impl Stray {
     }
 }
 
-/// What work queue pairs leave for their port.
+/// Output of work queue pairs that their port handles.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     pub(crate) notices: VecDeque<Notice>,
@@ -122,7 +121,7 @@ pub(crate) struct Effects {
 }
 
 impl Effects {
-    /// Leaves an answer, unless the same one waits already or too many do.
+    /// Queues an answer, unless the same one is queued already or the limit is reached.
     pub(crate) fn stray(&mut self, stray: Stray) {
         if self.strays.contains(&stray) {
             return;

@@ -1,6 +1,5 @@
-//! A port of the channel adapter: an address, its work queue pairs, and what waits to leave.
-//! It promises that a work queue pair which fails disturbs no other, and that calls which make no sense change nothing.
-//! It refuses to know how its address is reached: whoever carries datagrams maps addresses to places.
+//! A port of the channel adapter: an address, its work queue pairs, and their output. A work queue pair that fails does not affect
+//! others, and a call that fails changes nothing. How a port address is reached is the carrier's business.
 
 mod cells;
 mod connect;
@@ -33,13 +32,13 @@ pub struct Port {
     address: PortAddress,
     config: Config,
     wqps: BTreeMap<u32, Wqp>,
-    /// Work queue pairs that may have something to say, in turn.
+    /// Work queue pairs that may have cells to send, in turn.
     ready: VecDeque<u32>,
-    /// Numbers that take requests, and whether their channels are acknowledged.
+    /// Numbers that accept requests, and whether their channels are acknowledged.
     listeners: BTreeMap<u32, bool>,
     requests: VecDeque<Request>,
     next_ticket: u64,
-    /// Which work queue pair accepted whom.
+    /// The work queue pair that accepted each peer.
     accepted: BTreeMap<Peer, u32>,
     effects: Effects,
     counters: PortCounters,
@@ -71,12 +70,12 @@ impl Port {
         self.address
     }
 
-    /// Its numbers.
+    /// Its configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What it has done apart from its work queue pairs.
+    /// Its counters, besides those of its work queue pairs.
     pub fn counters(&self) -> PortCounters {
         PortCounters {
             answers_lost: self.effects.lost,
@@ -84,12 +83,12 @@ impl Port {
         }
     }
 
-    /// What of a work queue pair changes, at this moment.
+    /// The current state of a work queue pair.
     pub fn view(&self, number: Qpn) -> Option<View> {
         self.wqps.get(&number.get()).map(Wqp::view)
     }
 
-    /// Makes a work queue pair. A connectionless one works at once, a connected one when it is connected.
+    /// Creates a work queue pair. A connectionless one can be used at once, a connected one when it is connected.
     pub fn create(&mut self, init: WqpInit) -> Result<(), Error> {
         let number = init.number;
         if self.wqps.len() >= self.config.pairs {
@@ -104,7 +103,8 @@ impl Port {
         Ok(())
     }
 
-    /// Ends a work queue pair for good; a peer is told. What was posted flushes into the completion queues.
+    /// Destroys a work queue pair. If it is connected, the peer is told and posted descriptors flush into the completion queues; in other
+    /// states they are discarded without completions.
     pub fn destroy(&mut self, number: Qpn, out: &mut Outbox) -> Result<(), Error> {
         self.shut(number, out)?;
         self.wqps.remove(&number.get());
@@ -112,7 +112,7 @@ impl Port {
         Ok(())
     }
 
-    /// Ends a connection: a peer is told, and what was posted flushes. One that is still asking stops.
+    /// Ends a connection: the peer is told, and posted descriptors flush. A Connect that is not answered yet is given up.
     pub fn disconnect(&mut self, number: Qpn, out: &mut Outbox) -> Result<(), Error> {
         if self.shut(number, out)? {
             return Ok(());
@@ -133,7 +133,7 @@ impl Port {
         ))
     }
 
-    /// Makes an ended work queue pair as good as new.
+    /// Returns an ended work queue pair to its initial state.
     pub fn reset(&mut self, number: Qpn) -> Result<(), Error> {
         let wqp = get(&mut self.wqps, number)?;
         if !wqp.reset(&self.config) {
@@ -147,50 +147,50 @@ impl Port {
         self.accepted.retain(|_, served| *served != number.get());
     }
 
-    /// A completion queue of this work queue pair lost entries: whatever it is doing cannot be relied on.
+    /// Fails a work queue pair whose completion queue lost entries.
     pub fn fail_overflowed(&mut self, number: Qpn, out: &mut Outbox) -> Result<(), Error> {
         let wqp = get(&mut self.wqps, number)?;
         wqp.fail(self.address, Why::Overflow, None, &mut self.effects, out);
         Ok(())
     }
 
-    /// Leaves a descriptor in the send queue (P1); [`ring_send`](Port::ring_send) afterwards. Several can be left before.
+    /// Posts a descriptor to the send queue (P1). Several can be posted before [`ring_send`](Port::ring_send).
     pub fn post_send(&mut self, number: Qpn, descriptor: &Descriptor<'_>) -> Result<(), Error> {
         get(&mut self.wqps, number)?.post_send(descriptor, &self.config)
     }
 
-    /// Leaves a descriptor in the receive queue; [`ring_receive`](Port::ring_receive) afterwards.
+    /// Posts a descriptor to the receive queue. Several can be posted before [`ring_receive`](Port::ring_receive).
     pub fn post_receive(&mut self, number: Qpn, receive: &ReceiveWr<'_>) -> Result<(), Error> {
         get(&mut self.wqps, number)?.post_receive(receive)
     }
 
-    /// The send doorbell: the adapter looks at what was posted.
+    /// The send doorbell: posted descriptors are processed.
     pub fn ring_send(&mut self, number: Qpn, out: &mut Outbox) -> Result<(), Error> {
         get(&mut self.wqps, number)?.ring_send(out);
         self.wake(number.get());
         Ok(())
     }
 
-    /// The receive doorbell: packets may use what was posted.
+    /// The receive doorbell: packets may use posted descriptors.
     pub fn ring_receive(&mut self, number: Qpn, out: &mut Outbox) -> Result<(), Error> {
         get(&mut self.wqps, number)?.ring_receive(out);
         self.wake(number.get());
         Ok(())
     }
 
-    /// Where the connectionless packet came from that completed this receive; told once, and forgotten when as many
-    /// receives as the queue holds have completed since.
+    /// The source of the connectionless packet that completed this receive. It is returned once, and dropped after as many further
+    /// receives as the queue holds.
     pub fn take_source(&mut self, number: Qpn, receive: u64) -> Option<Peer> {
         self.wqps.get_mut(&number.get())?.take_source(receive)
     }
 
-    /// The next thing to tell about connections.
+    /// The next notice.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         let told = self.effects.notices.pop_front();
         told.or_else(|| self.next_request())
     }
 
-    /// A work queue pair may have something to say.
+    /// Schedules a work queue pair that may have cells to send.
     fn wake(&mut self, number: u32) {
         if let Some(wqp) = self.wqps.get_mut(&number)
             && !core::mem::replace(&mut wqp.queued, true)

@@ -1,15 +1,14 @@
-//! Where a work queue pair stands, and what moves it: one table.
-//! It promises that a refused event changes nothing.
-//! It refuses to know what a transition does; callers act on it.
+//! The states of a work queue pair and the events that change them, in one table. A rejected event changes nothing. What a transition
+//! does is up to the callers.
 
 /// The state of a work queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Of a connected kind, and not connected. It may be given receives.
+    /// Of a connected kind, and not connected. Receives may be posted.
     Idle,
-    /// A Connect is on its way.
+    /// A Connect was sent.
     Connecting,
-    /// Bound to a peer.
+    /// Connected to a peer.
     Connected,
     /// Of a connectionless kind: it sends and receives.
     Open,
@@ -17,31 +16,31 @@ pub enum State {
     Ended,
 }
 
-/// What moves a work queue pair.
+/// An event that changes the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// The consumer asks a peer.
+    /// The consumer connects.
     Connect,
-    /// The consumer agrees to a request.
+    /// The consumer accepts a request.
     Accept,
-    /// The peer agreed.
+    /// The peer accepted.
     Accepted,
-    /// The peer did not, or nobody answered.
+    /// The peer rejected, or did not answer.
     Refused,
-    /// The consumer is done with the connection.
+    /// The consumer disconnects.
     Disconnect,
-    /// The peer is.
+    /// The peer disconnected.
     PeerGone,
     /// The channel failed.
     Failed,
-    /// The consumer empties a connected kind.
+    /// The consumer resets a connected kind.
     Reset,
-    /// The consumer empties a connectionless kind.
+    /// The consumer resets a connectionless kind.
     Reopen,
 }
 
 impl State {
-    /// Every state, for tables.
+    /// All states.
     pub const ALL: [State; 5] = [
         State::Idle,
         State::Connecting,
@@ -50,7 +49,7 @@ impl State {
         State::Ended,
     ];
 
-    /// The state after `event`; `None` when it is refused and nothing changes.
+    /// The state after `event`; `None` if the event is rejected.
     pub fn next(self, event: Event) -> Option<State> {
         use State as S;
         match (self, event) {
@@ -66,12 +65,12 @@ impl State {
         }
     }
 
-    /// A descriptor may be posted to the send queue: it is carried out or flushed.
+    /// A descriptor may be posted to the send queue: it is executed or flushed.
     pub fn takes_sends(self) -> bool {
         matches!(self, State::Connected | State::Open | State::Ended)
     }
 
-    /// Packets are sent and taken.
+    /// Packets are sent and received.
     pub fn works(self) -> bool {
         matches!(self, State::Connected | State::Open)
     }

@@ -1,6 +1,5 @@
-//! Two ports joined by hand, for the tests of this crate.
-//! Everything is done by the public calls; datagrams are carried one by one, so that a test can lose or change any of them.
-//! It is compiled for tests only.
+//! Two ports joined by hand, for the tests of this crate only. Tests use the public calls, and datagrams are carried one by one, so that
+//! a test can lose or change any of them.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use crate::{
 
 pub(crate) const PD: Pd = Pd(1);
 pub(crate) const LISTENER: Qpn = Qpn::wrapping(7);
-/// Near the end, so that every test wraps.
+/// Near the maximum, so that every test wraps.
 pub(crate) const FIRST: PacketSeq = PacketSeq::new(u32::MAX - 1);
 pub(crate) const ROOM: usize = 1400;
 
@@ -194,7 +193,7 @@ pub(crate) fn poll(cq: &Cq) -> Vec<Wc> {
     wcs
 }
 
-/// Two sides.
+/// Two ports.
 pub(crate) struct Pair {
     pub(crate) a: Side,
     pub(crate) b: Side,
@@ -202,7 +201,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Not connected.
+    /// A pair that is not connected.
     pub(crate) fn apart(kind: ChannelKind, config: Config) -> Pair {
         Pair {
             a: Side::new(1, kind, config, 100),
@@ -211,7 +210,7 @@ impl Pair {
         }
     }
 
-    /// Ready to send, connected if the kind is.
+    /// A pair that is ready to send, connected if the kind is.
     pub(crate) fn new(kind: ChannelKind) -> Pair {
         Pair::with(kind, Config::default())
     }
@@ -228,7 +227,7 @@ impl Pair {
             return;
         }
         let acknowledged = self.a.kind.acknowledged;
-        // Refused if it listens already.
+        // Fails if it listens already.
         let _ = self.b.port.listen(LISTENER, acknowledged);
         self.ask();
         self.carry();
@@ -254,12 +253,12 @@ impl Pair {
         self.a.port.connect(WQP, to, FIRST, b"hello").unwrap();
     }
 
-    /// Carries everything both ways until both are silent.
+    /// Carries all datagrams in both directions until there are none.
     pub(crate) fn carry(&mut self) {
         self.carry_but(|_, _| true);
     }
 
-    /// The same, but for cells that `keep` does not want: it is shown who sent them.
+    /// The same without cells for which `keep` is false; its first argument is true for cells from `a`.
     pub(crate) fn carry_but(&mut self, mut keep: impl FnMut(bool, &Cell<'_>) -> bool) {
         for _ in 0..1000 {
             let mut quiet = true;
@@ -287,7 +286,7 @@ impl Pair {
         panic!("they never fall silent");
     }
 
-    /// Time passes until the next deadline of either; false if there is none.
+    /// Advances the time to the next deadline of either port; false if there is none.
     pub(crate) fn wait(&mut self) -> bool {
         let deadlines = [self.a.port.deadline(), self.b.port.deadline()];
         let Some(next) = deadlines.into_iter().flatten().min() else {

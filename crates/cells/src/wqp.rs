@@ -1,6 +1,5 @@
-//! A work queue pair: its two queues, the channel between them and a peer, and where both stand.
-//! It promises that descriptors complete in posting order, each once, and that of a packet under way nothing is kept but where
-//! it goes and how far it came. It refuses to know other work queue pairs and the carrier.
+//! A work queue pair: its two queues and the state of its channel. Descriptors complete in posting order, each once. Of a packet in
+//! flight only its destination and progress are kept, not its bytes.
 
 mod alive;
 mod answer;
@@ -39,45 +38,45 @@ use crate::state::{Event, State};
 use seen::Seen;
 use step::Reassembly;
 
-/// Packets that left so many numbers ago may still be answered.
+/// A NoChannel is accepted for packets up to this many numbers before the oldest one in flight.
 const RECENT: u32 = 1024;
 
 /// The two attributes of a channel (P2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ChannelKind {
-    /// A descriptor completes when its packet is acknowledged; otherwise when it is on the wire.
+    /// A descriptor completes when its packet is acknowledged; otherwise when its last cell was passed to the carrier.
     pub acknowledged: bool,
-    /// Bound to one peer; otherwise each descriptor names its destination, and a packet is one cell.
+    /// It has one peer; otherwise each descriptor names its destination, and a packet is one cell.
     pub connected: bool,
 }
 
-/// What a work queue pair is made of; fixed at creation.
+/// The attributes of a work queue pair, fixed at creation.
 #[derive(Debug, Clone)]
 pub struct WqpInit {
-    /// Its number at its port, by which completions name it.
+    /// Its number at its port, which completions contain.
     pub number: Qpn,
     /// Its channel's attributes.
     pub kind: ChannelKind,
     /// Its protection domain.
     pub pd: Pd,
-    /// Where its sends complete.
+    /// The completion queue of its sends.
     pub send_cq: Arc<Cq>,
-    /// Where its receives complete.
+    /// The completion queue of its receives.
     pub recv_cq: Arc<Cq>,
-    /// The memory it works on; memory handles are STags of this table.
+    /// The table of its memory; memory handles are STags of this table.
     pub tpt: Arc<Tpt>,
     /// Its limits.
     pub limits: Limits,
-    /// The number of its first connectionless packet; best a random one. Connections have numbers of their own.
+    /// The number of its first connectionless packet, preferably random. Connections have numbers of their own.
     pub first: PacketSeq,
 }
 
-/// What of a work queue pair changes, at one moment.
+/// The current state of a work queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
-    /// Where it stands.
+    /// Its state.
     pub state: State,
-    /// Whom it is connected to.
+    /// The peer that it is connected to.
     pub peer: Option<Peer>,
     /// Most payload of its cells.
     pub cell: u16,
@@ -85,26 +84,26 @@ pub struct View {
     pub sends: usize,
     /// Descriptors of the receive queue that have not completed.
     pub receives: usize,
-    /// What it has done.
+    /// Its counters.
     pub counters: Counters,
-    /// Why it refused a cell last.
+    /// The reason of the last rejected cell.
     pub refused: Option<Refused>,
 }
 
-/// How far a descriptor of the send queue has come.
+/// Progress of a send descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// Not sent yet, or to be sent again.
+    /// To be sent, for the first time or again.
     Waiting,
-    /// On its way until this moment; connectionless packets have their own.
+    /// In flight, with this timeout; of connectionless packets only.
     Sent(Time),
-    /// To be sent again at this moment, because the peer had no receive.
+    /// To be sent again at this time, because the peer had no receive or the memory is not registered yet.
     Held(Time),
-    /// Done, and completes when those before it have.
+    /// Finished; completes after those before it.
     Done(Status),
 }
 
-/// A descriptor of the send queue.
+/// A send descriptor.
 #[derive(Debug)]
 struct Queued {
     id: u64,
@@ -120,14 +119,14 @@ struct Queued {
     busy: u32,
 }
 
-/// Where the next cell is cut from.
+/// The position of the next cell.
 #[derive(Debug, Default)]
 struct Cursor {
-    /// Which descriptor, from the front.
+    /// Index of the descriptor, from the front.
     at: usize,
-    /// Which of its cells.
+    /// Number of the cell in its packet.
     cell: u16,
-    /// The packet's checksum so far, once it has one.
+    /// The packet's checksum so far.
     crc: Option<Crc32c>,
 }
 
@@ -137,33 +136,33 @@ pub(crate) struct Wqp {
     pub(crate) init: WqpInit,
     pub(crate) state: State,
     pub(crate) peer: Option<Peer>,
-    /// It waits for its turn to transmit.
+    /// It is in the port's list of ready work queue pairs.
     pub(crate) queued: bool,
-    /// Payload of the cells of this channel.
+    /// Payload of the channel's cells.
     cell: u16,
-    /// What is said to the peer while connecting.
+    /// The Connect or Accept, while it may still be sent.
     hello: Option<hello::Hello>,
-    /// The first numbers of this connection, each way.
+    /// The first packet numbers of this connection, each way.
     first_tx: PacketSeq,
     first_rx: PacketSeq,
 
     sends: VecDeque<Queued>,
-    /// Descriptors at the front that the doorbell was rung for.
+    /// Descriptors at the front for which the doorbell was rung.
     rung_sends: usize,
-    /// The number of the descriptor at the front.
+    /// The packet number of the descriptor at the front.
     una: PacketSeq,
     cursor: Cursor,
     /// Descriptors at the front that were sent in full at least once.
     whole: usize,
-    /// Packets that may be under way now, and those acknowledged since that changed.
+    /// The current window, and the packets acknowledged since it changed.
     window: usize,
     credit: usize,
-    /// When something must have come.
+    /// The retransmission timeout.
     timer: Option<Time>,
-    /// Nothing is sent before.
+    /// Nothing is sent before this time.
     hold: Option<Time>,
     tries: u32,
-    /// When the first of these tries was over.
+    /// When the first of the current retries was due.
     silent_since: Option<Time>,
     busy: u32,
     naks: u32,
@@ -172,10 +171,10 @@ pub(crate) struct Wqp {
 
     receives: VecDeque<Receive>,
     rung_receives: usize,
-    /// The packet whose turn it is.
+    /// The next packet in order.
     expected: PacketSeq,
     partial: Option<Reassembly>,
-    /// The gap was told, and nothing has come in its turn since.
+    /// A gap was reported, and no cell in order has arrived since.
     nak_told: bool,
     /// The peer waits for a receive.
     starved: bool,
@@ -184,7 +183,7 @@ pub(crate) struct Wqp {
     /// Answers to connectionless packets.
     owed: VecDeque<(Peer, PacketSeq, Option<NakReason>)>,
     seen: Seen,
-    /// Where connectionless packets came from, by the receive that took them.
+    /// Sources of connectionless packets, by the receive that they completed.
     sources: VecDeque<(u64, Peer)>,
     counters: Counters,
     refused: Option<Refused>,
@@ -249,7 +248,7 @@ impl Wqp {
         }
     }
 
-    /// The way to a peer.
+    /// The addressing of a cell to a peer.
     fn way(&self, here: PortAddress, to: Peer) -> Way {
         Way {
             to: to.port,
@@ -264,7 +263,7 @@ impl Wqp {
         self.counters.refuse(why);
     }
 
-    /// When it wants to be looked at next.
+    /// When `on_time` must be called next.
     pub(crate) fn deadline(&self) -> Option<Time> {
         let loose = self.sends.iter().filter_map(|queued| match queued.fate {
             Fate::Sent(until) | Fate::Held(until) => Some(until),
@@ -279,7 +278,7 @@ impl Wqp {
         }
     }
 
-    /// Leaves the working states: the peer is told if `tell` says so, and everything flushes in posting order.
+    /// Ends a connection or an attempt: the peer is told if `tell` says so, and in state Ended everything flushes in posting order.
     pub(crate) fn end(
         &mut self,
         here: PortAddress,
@@ -311,7 +310,7 @@ impl Wqp {
         true
     }
 
-    /// The channel fails: the descriptor at the front ends with `status` if it is what failed, all others flush.
+    /// Fails the channel: the descriptor at the front completes with the status in `struck`, if any, and all others flush.
     pub(crate) fn fail(
         &mut self,
         here: PortAddress,
@@ -333,7 +332,7 @@ impl Wqp {
         }
     }
 
-    /// The peer is gone.
+    /// The peer has ended the connection.
     pub(crate) fn peer_gone(&mut self, ending: Ending, fx: &mut Effects, out: &mut Outbox) {
         let number = self.init.number;
         let nowhere = PortAddress::default();
@@ -344,11 +343,11 @@ impl Wqp {
         }
     }
 
-    /// Does this Disconnect mean this connection?
+    /// This Disconnect is for the current connection.
     pub(crate) fn is_ended_by(&self, from: Peer, packet: PacketSeq, ending: Ending) -> bool {
         let ours = self.state == State::Connected && self.peer == Some(from);
         let numbered = match ending {
-            // It repeats a number of ours: one that is under way, the next, or one that left a short while ago.
+            // It repeats a packet number of this side: in flight, the next one, or a recent one.
             Ending::NoChannel => {
                 let oldest = PacketSeq::new(self.una.get().wrapping_sub(RECENT));
                 packet.minus(oldest) as usize <= RECENT as usize + self.begun()
@@ -358,7 +357,7 @@ impl Wqp {
         ours && numbered
     }
 
-    /// As it was at first, but for its counters.
+    /// Returns to the initial state, except for the counters and the packet number.
     pub(crate) fn reset(&mut self, config: &Config) -> bool {
         let event = if self.init.kind.connected {
             Event::Reset
@@ -383,7 +382,7 @@ impl Wqp {
         true
     }
 
-    /// Where a connectionless packet came from that this receive took; told once.
+    /// The source of the connectionless packet that completed this receive; returned once.
     pub(crate) fn take_source(&mut self, id: u64) -> Option<Peer> {
         let at = self
             .sources

@@ -1,4 +1,4 @@
-//! A small deterministic world: ports joined by cascaded switches that lose, reorder, duplicate, corrupt and part, and a checker.
+//! A deterministic simulation: ports joined by cascaded switches that lose, reorder, duplicate, corrupt and partition, and a checker.
 //! A failing seed is repeated by putting it into `one_seed`.
 
 #[path = "world/end.rs"]
@@ -13,7 +13,7 @@ mod run;
 use fabric::Faults;
 use run::run;
 
-/// Nothing goes wrong: everything arrives, on every kind of channel.
+/// Without faults everything arrives, on every kind of channel.
 #[test]
 fn a_good_fabric_delivers_everything() {
     for seed in 0..60 {
@@ -23,7 +23,7 @@ fn a_good_fabric_delivers_everything() {
     }
 }
 
-/// Some of everything, but nothing for long: acknowledged channels carry on.
+/// All faults, but none for long: acknowledged channels continue.
 #[test]
 fn acknowledged_channels_survive_a_bad_fabric() {
     let (mut carried, mut failed) = (0, 0);
@@ -35,7 +35,7 @@ fn acknowledged_channels_survive_a_bad_fabric() {
     assert!(carried > 20 * failed, "{carried} carried, {failed} failed");
 }
 
-/// Links that stay down: whoever is cut off fails loudly, and nobody else.
+/// Links that stay down: channels across them fail with an error, and no others.
 #[test]
 fn what_is_cut_off_fails_loudly() {
     let mut failed = 0;
@@ -45,7 +45,7 @@ fn what_is_cut_off_fails_loudly() {
     assert!(failed > 0, "no seed cut anybody off");
 }
 
-/// Repeats one seed of a kind that a test names.
+/// Repeats one seed with the faults of one of the tests.
 #[test]
 fn one_seed() {
     run(1, Faults::BAD);

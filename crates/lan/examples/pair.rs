@@ -1,9 +1,8 @@
-//! Two TAP interfaces joined by the least there can be: one read and one write per frame.
-//! What passes between them is the most that any driver with a TAP on each side and a call per frame can have.
-//! It batches nothing, on purpose.
+//! Two TAP interfaces joined with one read and one write per frame, without batching on purpose. Its throughput is an upper bound for
+//! any driver with a TAP on each side and a system call per frame.
 //!
-//! `pair TAP TAP [offloads]` creates both; `ip link set TAP netns NAME` then moves them where the programs are. It runs until
-//! it is ended, and tells every second what passed.
+//! `pair TAP TAP [offloads]` creates both; `ip link set TAP netns NAME` then moves them to the namespaces of the programs. It runs until
+//! it is killed, and prints every second what it forwarded.
 
 use std::error::Error;
 use std::os::fd::AsFd;
@@ -14,7 +13,7 @@ use verbena_lan::{LONGEST, Offloads, Queue, Tap, Took};
 
 const USAGE: &str = "pair TAP TAP [offloads]";
 const SECOND: Duration = Duration::from_secs(1);
-/// Frames in one direction before the other has its turn.
+/// Frames forwarded in one direction before the other is served.
 const TURN: usize = 64;
 
 type Answer<T> = Result<T, Box<dyn Error>>;
@@ -58,13 +57,13 @@ fn main() -> Answer<()> {
     }
 }
 
-/// One read, one write; the frame's length, or nothing if there was none.
+/// One read, one write; returns the frame's length, or nothing if none had arrived.
 fn carry(from: &Queue, to: &Queue, room: &mut [u8]) -> Answer<Option<usize>> {
     let (vnet, len) = match from.take(room)? {
         Took::Frame(vnet, len) => (vnet, len),
         Took::Nothing | Took::Lost => return Ok(None),
     };
-    // One that the other side refuses (it is down, say) or has no room for is lost, as on any cable.
+    // A frame that the other side rejects (it is down, say) or has no room for is lost.
     to.put(&vnet, &room[..len])?;
     Ok(Some(len))
 }

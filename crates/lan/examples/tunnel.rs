@@ -1,10 +1,9 @@
-//! The plain tunnel: TAP frames over one TCP connection, each behind its length, and nothing else.
-//! It is what the split driver is measured beside, so it promises no more than any such tunnel does; it ends with its peer.
+//! A plain tunnel: TAP frames over one TCP connection, each behind its length. The split driver is measured beside it. It ends when the
+//! connection does.
 //!
-//! `tunnel listen ADDRESS TAP` on one side, `tunnel connect ADDRESS TAP` on the other; `offloads` behind it on both hands
-//! super-frames through uncut, `unpaced` behind that has the connection send as fast as it can, and a number behind that gives the
-//! interface so many queues, with a connection and two threads each. Address and MTU of the interface are set with `ip`, as for
-//! any other.
+//! `tunnel listen ADDRESS TAP` on one side, `tunnel connect ADDRESS TAP` on the other; `offloads` behind it on both sides forwards
+//! super-frames unsegmented, `unpaced` behind that turns pacing of the connection off, and a number behind that gives the interface as
+//! many queues, with a connection and two threads each. Address and MTU of the interface are set with `ip`.
 
 use std::error::Error;
 use std::io::{BufReader, Read, Write};
@@ -19,7 +18,7 @@ use verbena_lan::{Batch, LONGEST, Offloads, Put, Queue, Tap, VNET, Vnet};
 const USAGE: &str = "tunnel listen|connect ADDRESS TAP [offloads [unpaced [QUEUES]]]";
 /// Frames that are read before they are sent.
 const FRAMES: usize = 64;
-/// How long the other side may take to start.
+/// Time limit for the other side to start.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 type Answer = Result<(), Box<dyn Error + Send + Sync>>;
@@ -63,23 +62,23 @@ fn main() -> Answer {
     })
 }
 
-/// One queue and its connection, until the peer goes: then the program ends, too.
+/// Serves one queue and its connection until the peer closes it; the program then ends.
 fn carry(queue: &Queue, stream: &TcpStream, unpaced: bool) -> Answer {
     stream.set_nodelay(true)?;
-    // As the split driver does it: frames are paced by whoever sends them, and not once more.
+    // As in the split driver: the senders of the frames pace them already.
     if unpaced && sockopt::tcp_congestion(stream)?.starts_with("bbr") {
         sockopt::set_tcp_congestion(stream, "reno")?;
     }
     std::thread::scope(|scope| {
         let out = scope.spawn(|| {
             let done = send(queue, stream);
-            // The other direction must hear of it.
+            // The thread of the other direction must notice.
             let _ = stream.shutdown(std::net::Shutdown::Both);
             done
         });
         let came = receive(queue, stream);
         let _ = stream.shutdown(std::net::Shutdown::Both);
-        // The sender may wait for a frame; whoever ends the program ends that.
+        // The sender may be waiting for a frame; the exit ends it.
         if came.is_ok() {
             std::process::exit(0);
         }
@@ -139,7 +138,7 @@ fn receive(queue: &Queue, stream: &TcpStream) -> Answer {
         stream.read_exact(frame)?;
         let (vnet, bytes) = frame.split_first_chunk().ok_or("a frame without header")?;
         let vnet = Vnet::parse(vnet)?;
-        // One that the interface refuses (it is down, say) is lost, as on any cable.
+        // A frame that the interface rejects (it is down, say) is lost.
         while queue.put(&vnet, bytes)? == Put::Wait {
             wait(queue, PollFlags::OUT)?;
         }

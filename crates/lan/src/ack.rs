@@ -1,6 +1,6 @@
-//! A frame that only acknowledges: TCP without data, of which a later one says everything that an earlier one said, and more.
-//! It promises to recognise only those that say nothing else: nothing selective, no flag but the one, no news of congestion.
-//! It refuses to decide which frames are sent.
+//! Recognises frames that are pure TCP acknowledgements, and compares two of them. A pure acknowledgement has no data, no flag but
+//! ACK and no option but timestamps; anything else, selective acknowledgements and ECN signals included, is not recognised or not
+//! equal. Which frames are dropped is decided by the caller.
 //!
 //! A stream of super-frames is answered by an acknowledgement for each of them. Those that leave together cost both drivers as much
 //! as all else, and only the last one tells their receiver anything (RFC 9293, 3.4: acknowledgements are cumulative).
@@ -10,16 +10,16 @@ use crate::headers::{Layers, TCP, word};
 #[cfg(test)]
 mod tests;
 
-/// The header of TCP without options, and the beginning of timestamps as everybody writes them (RFC 7323, appendix A).
+/// Length of the TCP header without options, and the first bytes of the timestamps option as commonly padded (RFC 7323, appendix A).
 const BARE: usize = 20;
 const STAMPS: [u8; 4] = [1, 1, 8, 10];
-/// The acknowledgement is valid, and nothing else is said.
+/// The ACK flag alone.
 const ONLY_ACK: u8 = 0x10;
 
-/// What a frame acknowledges that does nothing else.
+/// The content of a pure acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ack {
-    /// Everything that must be the same in a later one.
+    /// The frame with the fields zeroed that may differ between an acknowledgement and one that supersedes it.
     same: [u8; Ack::LONGEST],
     number: u32,
     stamp: u32,
@@ -29,7 +29,7 @@ impl Ack {
     /// Bytes of the longest frame that can be one: Ethernet with two tags, IPv6, TCP with timestamps.
     pub const LONGEST: usize = 22 + 40 + 32;
 
-    /// Of a whole frame; nothing if it is anything else.
+    /// Parses a whole frame; `None` if it is not a pure acknowledgement.
     pub fn of(frame: &[u8]) -> Option<Ack> {
         if frame.len() > Ack::LONGEST {
             return None;
@@ -44,7 +44,7 @@ impl Ack {
             true => ip + 40 + usize::from(word(frame, ip + 4)?),
             false => ip + usize::from(word(frame, ip + 2)?),
         };
-        // What follows is padding.
+        // Bytes of the frame behind the packet are padding.
         let mut same = [0; Ack::LONGEST];
         let head = same.get_mut(..len)?;
         head.copy_from_slice(frame.get(..len)?);
@@ -62,13 +62,13 @@ impl Ack {
         }
         let number = take(tcp, 8)?;
         let stamp = if stamped { take(tcp, 24)? } else { 0 };
-        // Its window and its sum, and the stamp that it answers.
+        // Window and checksum, and the echoed timestamp (TSecr).
         take(tcp, 14)?;
         if stamped {
             take(tcp, 28)?;
         }
         if !v6 {
-            // What a packet is called, and its sum.
+            // Identification and header checksum.
             head.get_mut(ip + 4..ip + 6)?.fill(0);
             head.get_mut(ip + 10..ip + 12)?.fill(0);
         }
@@ -79,13 +79,13 @@ impl Ack {
         })
     }
 
-    /// It acknowledges what the earlier one did, and no more: it tells of a gap (RFC 5681, 2).
+    /// It is a duplicate acknowledgement: same number as the earlier one, which signals a gap (RFC 5681, 2).
     pub fn repeats(&self, earlier: &Ack) -> bool {
         self.same == earlier.same && self.number == earlier.number
     }
 
-    /// Whoever gets this one loses nothing without the earlier one. One that acknowledges no more than the earlier one is of another
-    /// kind: it tells of a gap, or of a window.
+    /// It supersedes the earlier one: the same connection and state, a higher acknowledgement number, and no older timestamp. An
+    /// acknowledgement of the same number does not qualify: it signals a gap or a new window.
     pub fn outdates(&self, earlier: &Ack) -> bool {
         let more = self.number.wrapping_sub(earlier.number) as i32;
         let later = self.stamp.wrapping_sub(earlier.stamp) as i32;
@@ -93,7 +93,7 @@ impl Ack {
     }
 }
 
-/// Four bytes, which are zero afterwards.
+/// Reads four bytes and zeroes them.
 fn take(bytes: &mut [u8], at: usize) -> Option<u32> {
     let four = bytes.get_mut(at..)?.first_chunk_mut::<4>()?;
     Some(u32::from_be_bytes(core::mem::take(four)))

@@ -1,21 +1,20 @@
-//! The Internet checksum (RFC 1071), and completing one that was left to an offload.
-//! It promises the very bytes that the kernel's own completion makes, zero written as its equal `0xffff`.
-//! It refuses places outside the frame.
+//! The Internet checksum (RFC 1071), and completing a partial one that was left to an offload. [`complete`] writes the same bytes as
+//! the kernel's own completion (a zero becomes the equivalent `0xffff`) and rejects a checksum field outside the frame.
 
 use crate::error::Unfit;
 use crate::headers::set_word;
 use crate::vnet::Partial;
 
-/// A sum that is not folded yet, in the machine's byte order: the sum of 16-bit words does not mind which.
+/// A sum that is not folded yet, in native byte order: the ones' complement sum is independent of byte order (RFC 1071, 2).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sum(u64);
 
 impl Sum {
-    /// The sum with these bytes too; an odd last one counts as if a zero followed, so only the last piece may be odd.
+    /// Adds these bytes; an odd last byte is padded with a zero, so only the last slice may be of odd length.
     pub(crate) fn with(self, bytes: &[u8]) -> Sum {
         let mut sum = self.0;
         let (words, rest) = bytes.as_chunks::<4>();
-        // At most 2^32 such words fit before it overflows; a frame has far fewer.
+        // The sum overflows after 2^32 such words at the earliest; a frame has far fewer.
         for word in words {
             sum += u64::from(u32::from_ne_bytes(*word));
         }
@@ -29,7 +28,7 @@ impl Sum {
         Sum(sum)
     }
 
-    /// What to write in the checksum's field.
+    /// The folded and complemented sum, as the checksum field holds it.
     pub(crate) fn finish(self) -> u16 {
         let mut sum = self.0;
         while sum > 0xffff {
@@ -39,7 +38,7 @@ impl Sum {
         !u16::from_be_bytes([a, b])
     }
 
-    /// As [`Sum::finish`], where a zero means that there is none (RFC 768).
+    /// As [`Sum::finish`], for UDP and TCP: UDP uses zero for "no checksum" (RFC 768).
     pub(crate) fn finish_not_zero(self) -> u16 {
         match self.finish() {
             0 => 0xffff,
@@ -48,7 +47,7 @@ impl Sum {
     }
 }
 
-/// Completes a checksum: sums from the start to the frame's end, what the field holds included, and writes the result there.
+/// Completes a checksum: sums from the start to the frame's end, including the partial sum in the field, and writes the result there.
 pub fn complete(frame: &mut [u8], partial: Partial) -> Result<(), Unfit> {
     let Partial { start, offset } = partial;
     let (from, at) = (usize::from(start), usize::from(start) + usize::from(offset));

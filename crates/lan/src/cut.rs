@@ -1,6 +1,5 @@
-//! Cutting a super-frame into the frames that it stands for, with all lengths, numbers and checksums (what a card's
-//! segmentation offload does). It promises frames that any station takes, made in one buffer, and a bound on their number.
-//! It refuses frames that are not what their header says, before the first piece.
+//! Segments a super-frame into frames with correct lengths, numbers and checksums, as a card's segmentation offload does. Frames that
+//! do not match their header are rejected before the first piece; one super-frame makes at most `MOST_PIECES` frames.
 
 use crate::checksum::Sum;
 use crate::error::Unfit;
@@ -8,31 +7,31 @@ use crate::frame::LONGEST;
 use crate::headers::{Layers, TCP, UDP, set_word, word};
 use crate::vnet::{Gso, Kind, Partial};
 
-/// Frames that one super-frame may become: 64 bytes of payload in each, if it is as long as can be.
+/// Limit on the frames of one super-frame: 64 bytes of payload in each at the greatest length.
 const MOST_PIECES: usize = 1024;
 
 /// RFC 9293, 3.1: the flags of the header's 14th byte.
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 
-/// Where a super-frame is cut.
+/// The layout of a super-frame, checked against its header.
 struct Plan {
     layers: Layers,
     tcp: bool,
     /// Length of all headers.
     headers: usize,
-    /// Of IPv4: each packet gets its own.
+    /// Identification of the IPv4 packet; incremented for each piece.
     id: u16,
-    /// Of TCP.
+    /// Sequence number of the first TCP byte.
     sequence: u32,
-    /// Of the whole payload.
+    /// Bytes of payload in all.
     payload: usize,
     size: usize,
 }
 
-/// Cuts `frame` and hands each piece to `each`, complete and in order, made in `room`.
+/// Segments `frame` and passes each piece to `each`, complete and in order. Every piece is built in `room`.
 ///
-/// The sizes are the super-frame's own: whoever sent it knew its path's MTU.
+/// The payload size of the pieces is the one in `gso`, which the sender chose for the MTU of its path.
 pub fn cut(
     frame: &[u8],
     gso: Gso,
@@ -88,7 +87,7 @@ impl Plan {
         let headers = above + length;
         let payload = len.checked_sub(headers).ok_or(short)?;
         let offset = if tcp { 16 } else { 6 };
-        // Summing from elsewhere would mean a checksum of something else.
+        // Only the checksum of the TCP or UDP header can be recomputed for each piece.
         let meant = partial.is_some_and(|p| usize::from(p.start) == above && p.offset == offset);
         if !meant {
             return Err(Unfit::Other {
@@ -120,7 +119,7 @@ impl Plan {
         })
     }
 
-    /// Makes the headers of one piece say what it is: payload `from..to` of the whole.
+    /// Sets lengths, numbers, flags and checksums of one piece, which carries payload `from..to` of the whole.
     fn mend(&self, piece: &mut [u8], from: usize, to: usize) {
         let Layers { ip, above, v6, .. } = self.layers;
         let len = piece.len();
@@ -128,7 +127,7 @@ impl Plan {
             set_word(piece, ip + 4, (len - ip - 40) as u16);
         } else {
             set_word(piece, ip + 2, (len - ip) as u16);
-            // RFC 6864: whoever may fragment them needs them apart.
+            // RFC 6864: packets that may be fragmented need distinct identifications.
             let id = self.id.wrapping_add((from / self.size) as u16);
             set_word(piece, ip + 4, id);
             set_word(piece, ip + 10, 0);
@@ -138,7 +137,7 @@ impl Plan {
         let field = if self.tcp {
             let sequence = self.sequence.wrapping_add(from as u32);
             piece[above + 4..above + 8].copy_from_slice(&sequence.to_be_bytes());
-            // The end belongs to the last piece, and the reduced window to the first (RFC 3168, 6.1.2).
+            // FIN and PSH belong to the last piece, CWR to the first (RFC 3168, 6.1.2).
             if to < self.payload {
                 piece[above + 13] &= !FIN_PSH;
             }

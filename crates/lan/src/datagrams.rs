@@ -1,6 +1,6 @@
-//! A UDP socket that takes and gives many datagrams per call, joined ones among them where the kernel has that (GSO, GRO).
-//! It promises calls that do not wait, and that what the network says about one datagram (ICMP) disturbs no other.
-//! It refuses to keep anything: whoever sends keeps what the system would not take yet.
+//! A non-blocking UDP socket that receives and sends many datagrams per call, with GSO and GRO where the kernel has them. An ICMP
+//! error concerns the datagram that caused it and never ends the socket. Datagrams that the kernel cannot take now stay with the
+//! caller: nothing is queued here.
 
 use std::cell::Cell;
 use std::io::{Error, IoSlice, Result};
@@ -13,21 +13,21 @@ use rustix::net::sockopt;
 use crate::inbox::Inbox;
 use crate::sys::{many, udp};
 
-/// The longest datagram over either family.
+/// Length of the longest datagram, over IPv4 or IPv6.
 const LONGEST: usize = 65_507;
-/// Most bytes and datagrams that are joined: what every kernel with GSO takes.
+/// Most bytes and datagrams of one GSO message: what every kernel with GSO accepts.
 const MOST_JOINED: (usize, usize) = (LONGEST, 64);
-/// Errors of earlier datagrams that one call may find waiting.
+/// Pending errors of earlier datagrams that one receive call skips.
 const MOST_ERRORS: usize = 16;
 
-/// What became of the datagrams that were to be sent.
+/// The result of [`Datagrams::send`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sent {
-    /// Datagrams that are dealt with, sent or lost: go on behind them.
+    /// Datagrams that were sent or lost: the next call starts behind them.
     pub done: usize,
-    /// Of those, datagrams that the system would not take: too long, no way there, or a filter's decision.
+    /// Of those, datagrams that the kernel rejected: too long, no route, or denied by a filter.
     pub lost: usize,
-    /// The system can take no more now: wait until it is writable.
+    /// The kernel can take no more now: wait until the socket is writable.
     pub full: bool,
 }
 
@@ -35,15 +35,15 @@ pub struct Sent {
 #[derive(Debug)]
 pub struct Datagrams {
     socket: UdpSocket,
-    /// Where everything goes, if it is connected.
+    /// The destination of all datagrams, if the socket is connected.
     peer: Option<SocketAddr>,
-    /// The system joins datagrams that are sent.
+    /// Datagrams to be sent are joined (GSO).
     joins: Cell<bool>,
 }
 
-/// Asks for room for what waits in a socket, each way; the system may allow less.
+/// Requests buffer sizes of a socket, each way; the kernel may grant less.
 pub(crate) fn widen(fd: BorrowedFd<'_>, receive: usize, send: usize) {
-    // Who may set limits aside may go beyond them. With less room more of a burst is lost.
+    // The forced variant exceeds `rmem_max` and needs CAP_NET_ADMIN. With a smaller buffer more of a burst is lost.
     if sockopt::set_socket_recv_buffer_size_force(fd, receive).is_err() {
         let _ = sockopt::set_socket_recv_buffer_size(fd, receive);
     }
@@ -51,12 +51,12 @@ pub(crate) fn widen(fd: BorrowedFd<'_>, receive: usize, send: usize) {
 }
 
 impl Datagrams {
-    /// A socket at this address, for whoever sends there.
+    /// A socket bound to this address, which receives from any sender.
     pub fn bind(local: SocketAddr) -> Result<Datagrams> {
         Datagrams::with(UdpSocket::bind(local)?, None)
     }
 
-    /// A socket for datagrams to and from one peer.
+    /// A socket connected to one peer.
     pub fn connect(peer: SocketAddr) -> Result<Datagrams> {
         Datagrams::with(connected(peer)?, Some(peer))
     }
@@ -65,8 +65,8 @@ impl Datagrams {
         socket.set_nonblocking(true)?;
         let v6 = socket.local_addr()?.is_ipv6();
         udp::allow_fragments(socket.as_fd(), v6)?;
-        // An old kernel has neither this nor GSO: datagrams come one by one, and the first joined message that it refuses
-        // ends joining.
+        // An old kernel has neither GRO nor GSO: datagrams arrive one by one, and the first joined message that it rejects turns
+        // joining off.
         let _ = udp::join_arrivals(socket.as_fd());
         Ok(Datagrams {
             socket,
@@ -80,27 +80,27 @@ impl Datagrams {
         self.socket.local_addr()
     }
 
-    /// Asks for room for so many bytes that wait, each way; the system may allow less.
+    /// Requests buffers of so many bytes, each way; the kernel may grant less.
     pub fn widen(&self, receive: usize, send: usize) {
         widen(self.socket.as_fd(), receive, send);
     }
 
-    /// Whether datagrams that are sent may be joined; the system may refuse that by itself.
+    /// Turns joining of sent datagrams on or off; it is also turned off when the kernel rejects a joined message.
     pub fn set_joins(&self, joins: bool) {
         self.joins.set(joins);
     }
 
-    /// Datagrams that are sent may be joined.
+    /// Sent datagrams are joined.
     pub fn joins(&self) -> bool {
         self.joins.get()
     }
 
-    /// Rooms that hold what may come.
+    /// An inbox with `rooms` buffers, each long enough for any datagram or GRO message.
     pub fn inbox(&self, rooms: usize) -> Inbox {
         Inbox::new(rooms, usize::from(u16::MAX))
     }
 
-    /// Fills the inbox anew; how many messages came, each of one or more datagrams.
+    /// Replaces the inbox's content by what has arrived; returns the number of messages, each of one or more datagrams.
     pub fn receive(&self, inbox: &mut Inbox) -> Result<usize> {
         let mut errors = 0;
         let came = loop {
@@ -109,7 +109,7 @@ impl Datagrams {
                 Ok(came) => break came,
                 Err(Errno::AGAIN) => break 0,
                 Err(Errno::INTR) => {}
-                // What the network says about datagrams that were sent before.
+                // An ICMP error of a datagram that was sent before.
                 Err(errno) if is_about_one(errno) && errors < MOST_ERRORS => errors += 1,
                 Err(errno) if is_about_one(errno) => break 0,
                 Err(errno) => return Err(errno.into()),
@@ -119,7 +119,7 @@ impl Datagrams {
         Ok(came)
     }
 
-    /// Sends `count` datagrams, until the system can take no more now. One of a connected socket goes to its peer, whatever it says.
+    /// Sends `count` datagrams until the kernel can take no more. On a connected socket all go to its peer and the address is ignored.
     pub fn send<'a>(
         &self,
         count: usize,
@@ -138,13 +138,13 @@ impl Datagrams {
                 }
                 Err(Errno::AGAIN) => sent.full = true,
                 Err(Errno::INTR) => {}
-                // The system or the interface cannot join, or not at this length.
+                // The kernel or the interface cannot join, or not at this length.
                 Err(Errno::INVAL | Errno::MSGSIZE) if plan.sizes[0] > 1 => joins = false,
                 Err(Errno::IO | Errno::OPNOTSUPP | Errno::NOPROTOOPT) if plan.sizes[0] > 1 => {
                     self.joins.set(false);
                     joins = false;
                 }
-                // It may be about an earlier one, and this one not sent for that reason only.
+                // The pending error may be an earlier datagram's, and this one not sent for that reason only: try it once more.
                 Err(errno) if is_about_one(errno) && again => again = false,
                 Err(errno) if is_about_one(errno) => {
                     sent.done += plan.sizes[0];
@@ -169,16 +169,16 @@ fn connected(peer: SocketAddr) -> Result<UdpSocket> {
     Ok(socket)
 }
 
-/// The longest datagram to this peer that goes in one packet, as far as the system knows the way.
+/// The longest datagram to this peer that needs no fragmentation, by the path MTU that the kernel knows.
 pub fn longest_unbroken(peer: SocketAddr) -> Result<usize> {
     let socket = connected(peer)?;
     let mtu = udp::path_mtu(socket.as_fd(), peer.is_ipv6()).map_err(Error::from)?;
-    // An IPv4 header without options or an IPv6 one, and UDP's.
+    // An IPv4 header without options or an IPv6 header, and UDP's.
     let headers = if peer.is_ipv6() { 40 + 8 } else { 20 + 8 };
     Ok(mtu.saturating_sub(headers).min(LONGEST))
 }
 
-/// The system is about to refuse, or has lost, one datagram only.
+/// The error concerns a single datagram, either the one being sent or an earlier one; the socket is still usable.
 fn is_about_one(errno: Errno) -> bool {
     matches!(
         errno,
@@ -202,10 +202,10 @@ fn is_about_one(errno: Errno) -> bool {
     )
 }
 
-/// Messages of one call: runs of datagrams to one place, all of one length but for a shorter last one.
+/// The messages of one call: runs of datagrams to one destination, all of one length but for a shorter last one.
 struct Plan<'a> {
     departures: [many::Departure; many::MOST],
-    /// Datagrams of each.
+    /// Datagrams in each message.
     sizes: [usize; many::MOST],
     messages: usize,
     pieces: [IoSlice<'a>; many::MOST],
@@ -228,7 +228,7 @@ impl<'a> Plan<'a> {
             messages: 0,
             pieces: [IoSlice::new(&[]); many::MOST],
         };
-        // Where the run goes, the length of its datagrams and of all together; a shorter datagram has ended it.
+        // Destination of the run, length of its datagrams, and bytes in all; `None` after a shorter datagram, which ends a run.
         let mut run: Option<(SocketAddr, usize, usize)> = None;
         for at in 0..many::MOST {
             let Some((to, bytes)) = datagram(at) else {

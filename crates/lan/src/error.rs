@@ -1,20 +1,19 @@
-//! What can be refused: a call by the system, and a frame by its own header.
-//! It promises to say whose fault it is, with the numbers, and to name the capability that is missing and what to do.
-//! It refuses to judge whether a refusal is fatal.
+//! Errors of this crate: [`Error`] for a failed system call, [`Unfit`] for a frame that does not match its header. Messages contain
+//! the numbers, name a missing capability and say how to grant it.
 
 use core::fmt;
 
 use rustix::io::Errno;
 
-/// The answer to a call.
+/// The result of a call.
 pub type Result<T> = core::result::Result<T, Error>;
 
-/// What the system said; what is not its own counts as a fault in an argument.
+/// The error number; `EINVAL` for an error that did not come from the system.
 pub(crate) fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::INVAL)
 }
 
-/// A right that the kernel asks for.
+/// A capability that the kernel requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capability {
     /// To create and configure interfaces.
@@ -32,10 +31,10 @@ impl fmt::Display for Capability {
     }
 }
 
-/// The system refused.
+/// A system call failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The process lacks a right.
+    /// The process lacks a capability.
     #[error(
         "{call} on `{name}` needs {capability}, which this process lacks in this network namespace: \
          run it as root, give the program the right (setcap {}+ep PROGRAM), \
@@ -43,11 +42,11 @@ pub enum Error {
         lower(*capability)
     )]
     Lacks {
-        /// The refused call.
+        /// The failed call.
         call: &'static str,
         /// The interface.
         name: String,
-        /// What is missing.
+        /// The missing capability.
         capability: Capability,
     },
     /// There is no such interface in this network namespace, or no longer.
@@ -58,7 +57,7 @@ pub enum Error {
         /// The interface.
         name: String,
     },
-    /// An interface of this name is there, and is somebody else's.
+    /// An interface of this name exists and another program uses it.
     #[error(
         "the network interface `{name}` is there already and in use: take another name, or a pattern such as tap%d"
     )]
@@ -66,15 +65,15 @@ pub enum Error {
         /// The interface.
         name: String,
     },
-    /// The system has no TAP interfaces.
+    /// `/dev/net/tun` cannot be opened.
     #[error(
         "/dev/net/tun cannot be opened ({errno}): load the module (modprobe tun), or give this process the device"
     )]
     NoTun {
-        /// Why not.
+        /// The cause.
         errno: Errno,
     },
-    /// The name is none that an interface can have.
+    /// The name is not valid for an interface.
     #[error(
         "`{name}` is no name for a network interface: 1 to 15 bytes without `/`, `:` and blanks, and neither `.` nor `..`"
     )]
@@ -82,15 +81,15 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// So many queues were asked for.
+    /// The number of queues is out of range.
     #[error("{got} queues were asked for; an interface here has 1 to {most}")]
     Queues {
-        /// Asked for.
+        /// The requested number.
         got: usize,
-        /// The most.
+        /// The limit.
         most: usize,
     },
-    /// The interface is there, and has no further queue for us.
+    /// The interface exists without `IFF_MULTI_QUEUE`, or is not a TAP interface.
     #[error(
         "the network interface `{name}` is there already, and of another kind or made for one queue: take another name, or \
          make it for several (ip tuntap add {name} mode tap multi_queue user USER)"
@@ -99,7 +98,7 @@ pub enum Error {
         /// The interface.
         name: String,
     },
-    /// The interface is there, and not for one queue alone.
+    /// The interface exists with `IFF_MULTI_QUEUE` and was opened for one queue, or is not a TAP interface.
     #[error(
         "the network interface `{name}` is there already, and of another kind or made for several queues: take another name, \
          open it with several (--queues 2 or more), or make it without multi_queue (ip tuntap add {name} mode tap user USER)"
@@ -108,7 +107,7 @@ pub enum Error {
         /// The interface.
         name: String,
     },
-    /// The interface is down, and the kernel shares frames of one that is up only.
+    /// The interface is down: `PACKET_FANOUT` needs it up (before Linux 6.13).
     #[error(
         "the network interface `{name}` is down: several queues need it up (ip link set {name} up)"
     )]
@@ -116,7 +115,7 @@ pub enum Error {
         /// The interface.
         name: String,
     },
-    /// The address cannot be an interface's own.
+    /// The address is not a unicast address that a station can have.
     #[error("{mac} cannot be an interface's own address: it is a group's, or zero")]
     NoStation {
         /// The address.
@@ -130,14 +129,14 @@ pub enum Error {
         /// As in `if_arp.h`.
         kind: u16,
     },
-    /// Anything else.
+    /// Any other error.
     #[error("{call} on `{name}`: {errno}")]
     Refused {
-        /// The refused call.
+        /// The failed call.
         call: &'static str,
         /// The interface.
         name: String,
-        /// The reason.
+        /// The error number.
         errno: Errno,
     },
 }
@@ -150,7 +149,7 @@ fn lower(capability: Capability) -> &'static str {
 }
 
 impl Error {
-    /// `call` on the interface `name` was refused with `errno`; if that was for want of rights, of this one.
+    /// The error for `call` on the interface `name` that failed with `errno`; `capability` is the one that `EPERM` stands for.
     pub(crate) fn of(
         call: &'static str,
         name: &str,
@@ -170,61 +169,61 @@ impl Error {
     }
 }
 
-/// A frame and its header do not fit together, so the frame goes no further.
+/// A frame and its virtio-net header do not match; the frame is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// A kind of super-frame that nobody here cuts.
+    /// An unknown GSO type.
     #[error("a super-frame of kind {kind:#04x} is none that is known here")]
     Kind {
         /// As in the header.
         kind: u8,
     },
-    /// A super-frame to be cut into frames without payload.
+    /// A super-frame with a segment size of zero.
     #[error("a super-frame is to be cut into pieces of no bytes")]
     NoSize,
-    /// A super-frame whose checksum claims to be complete.
+    /// A super-frame without a partial checksum.
     #[error("a super-frame has a complete checksum, which cutting would spoil")]
     WholeChecksum,
-    /// The checksum lies outside.
+    /// The checksum field lies outside the frame.
     #[error("the checksum at {start}+{offset} lies outside a frame of {len} bytes")]
     Checksum {
-        /// Where summing starts.
+        /// Offset at which summing starts.
         start: u16,
-        /// Where the sum belongs.
+        /// Offset of the field from the start.
         offset: u16,
-        /// Of the frame.
+        /// Length of the frame.
         len: usize,
     },
     /// The frame ends within a header.
     #[error("the frame's {len} bytes end within its {header} header")]
     Short {
-        /// Which.
+        /// The truncated header.
         header: &'static str,
-        /// Of the frame.
+        /// Length of the frame.
         len: usize,
     },
     /// The frame does not carry what its header says.
     #[error("the header speaks of {said}, and the frame does not carry that")]
     Other {
-        /// What the header speaks of.
+        /// What the header indicates.
         said: &'static str,
     },
-    /// The frame is longer than any can be.
+    /// The frame is longer than [`LONGEST`](crate::LONGEST).
     #[error("a frame of {len} bytes is longer than {most}")]
     Long {
-        /// Of the frame.
+        /// Length of the frame.
         len: usize,
-        /// The most.
+        /// The limit.
         most: usize,
     },
     /// A super-frame would become more frames than allowed.
     #[error("a super-frame of {payload} bytes in pieces of {size} makes more than {most} frames")]
     Pieces {
-        /// Bytes to be cut.
+        /// Bytes of payload.
         payload: usize,
-        /// Of each piece.
+        /// Payload of each piece.
         size: usize,
-        /// The most.
+        /// The limit.
         most: usize,
     },
 }

@@ -1,6 +1,6 @@
-//! Datagrams in Ethernet frames of one type, of one interface.
-//! It promises calls that do not wait, and that only frames for this station come, without their padding: behind the type
-//! stand two bytes with the length of what follows. It refuses groups, tags and frames longer than the interface takes.
+//! Datagrams in Ethernet frames of one EtherType on one interface, through a non-blocking packet socket. Two bytes behind the type
+//! hold the length of the datagram, so that padding is removed. Only untagged unicast frames to this station are delivered, and a
+//! datagram that is too long for the interface's MTU is counted as lost.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,12 +14,12 @@ use crate::interface::Interface;
 use crate::mac::Mac;
 use crate::sys::{many, packet};
 
-/// Both addresses and the type.
+/// Destination, source and type.
 const ETHERNET: usize = 14;
-/// The length of what follows.
+/// The length field behind the type.
 const LENGTH: usize = 2;
 
-/// What stands before a datagram.
+/// The headers of a datagram.
 pub(crate) struct Header([u8; ETHERNET + LENGTH]);
 
 impl Header {
@@ -28,13 +28,13 @@ impl Header {
         bytes[..6].copy_from_slice(&to.octets());
         bytes[6..12].copy_from_slice(&from.octets());
         bytes[12..14].copy_from_slice(&kind.to_be_bytes());
-        // Longer ones fit no frame.
+        // A datagram beyond 64 KiB exceeds every MTU, and the kernel rejects its frame.
         let len = u16::try_from(len).unwrap_or(u16::MAX);
         bytes[14..].copy_from_slice(&len.to_be_bytes());
         Header(bytes)
     }
 
-    /// The sender of a frame and what it holds; `None` if it is shorter than it says.
+    /// The sender of a frame and its datagram; `None` if the frame is shorter than its length field says.
     pub(crate) fn parse(frame: &[u8]) -> Option<(Mac, &[u8])> {
         let from = Mac::at(frame, 6)?;
         let (len, rest) = frame.get(ETHERNET..)?.split_first_chunk::<LENGTH>()?;
@@ -43,7 +43,7 @@ impl Header {
     }
 }
 
-/// A socket for frames of one type.
+/// A packet socket for frames of one EtherType.
 #[derive(Debug)]
 pub struct Ether {
     interface: Interface,
@@ -53,7 +53,7 @@ pub struct Ether {
 }
 
 impl Ether {
-    /// Opens the interface with this name, in the thread's network namespace, for frames of this type.
+    /// Opens the interface with this name, in the calling thread's network namespace, for frames of this EtherType.
     pub fn open(name: &str, kind: u16) -> Result<Ether> {
         let interface = Interface::named(name)?;
         let mac = interface.mac()?;
@@ -69,27 +69,27 @@ impl Ether {
         })
     }
 
-    /// Its settings and state.
+    /// The interface.
     pub const fn interface(&self) -> &Interface {
         &self.interface
     }
 
-    /// The address that its frames come from: the interface's, when it was opened.
+    /// The source address of sent frames: the interface's address at the time of [`Ether::open`].
     pub const fn mac(&self) -> Mac {
         self.mac
     }
 
-    /// The longest datagram that fits a frame now.
+    /// The longest datagram that fits a frame at the current MTU.
     pub fn room(&self) -> Result<usize> {
         Ok((self.interface.mtu()? as usize).saturating_sub(LENGTH))
     }
 
-    /// Rooms that hold what may come.
+    /// An inbox with `rooms` buffers, each long enough for a frame at the current MTU.
     pub fn inbox(&self, rooms: usize) -> Result<Inbox> {
         Ok(Inbox::new(rooms, ETHERNET + LENGTH + self.room()?))
     }
 
-    /// Asks for room for so many bytes that wait, each way; the system may allow less.
+    /// Requests buffers of so many bytes, each way; the kernel may grant less.
     pub fn widen(&self, receive: usize, send: usize) {
         crate::datagrams::widen(self.fd.as_fd(), receive, send);
     }
@@ -98,13 +98,13 @@ impl Ether {
         Error::of(call, self.interface.first_name(), errno, Capability::NetRaw)
     }
 
-    /// Fills the inbox anew; how many messages came.
+    /// Replaces the inbox's content by what has arrived; returns the number of frames.
     pub fn receive(&self, inbox: &mut Inbox) -> Result<usize> {
         let came = loop {
             let (rooms, room, arrivals) = inbox.refill();
             match many::receive(self.fd.as_fd(), rooms, room, arrivals) {
                 Ok(came) => break came,
-                // Switched off (told once), or nothing there.
+                // The interface went down (reported once), or nothing has arrived.
                 Err(Errno::AGAIN | Errno::NETDOWN) => break 0,
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(self.refused("recvmmsg", errno)),
@@ -114,7 +114,7 @@ impl Ether {
         Ok(came)
     }
 
-    /// Sends `count` datagrams, until the system can take no more now.
+    /// Sends `count` datagrams until the kernel can take no more.
     pub fn send<'a>(
         &self,
         count: usize,
@@ -145,7 +145,7 @@ impl Ether {
                 Ok(went) => sent.done += went,
                 Err(Errno::AGAIN) => sent.full = true,
                 Err(Errno::INTR) => {}
-                // Only this frame is refused: too long, no room in the interface's queue, or the interface is down.
+                // Only this frame is rejected: too long, no room in the interface's queue, or the interface is down.
                 Err(Errno::MSGSIZE | Errno::NOBUFS | Errno::NETDOWN | Errno::NOMEM) => {
                     sent.done += 1;
                     sent.lost += 1;

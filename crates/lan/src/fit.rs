@@ -1,6 +1,5 @@
-//! A frame on its way to somebody who takes over some work, or none.
-//! It promises to do by hand only what the receiver does not take over, and to pass everything else on untouched.
-//! It refuses nothing that a complete frame says: nobody asked for its headers.
+//! Adapts a frame to the offloads of its receiver. Work that the receiver does not take over is done here (checksum, segmentation);
+//! everything else passes unchanged, and a complete frame is not parsed.
 
 use crate::checksum::complete;
 use crate::cut::cut;
@@ -8,7 +7,7 @@ use crate::error::Unfit;
 use crate::offloads::Offloads;
 use crate::vnet::Vnet;
 
-/// Hands `frame` to `each` as the receiver can take it: as it is, completed, or in pieces. `room` is for those.
+/// Passes `frame` to `each` in a form that the receiver takes: unchanged, completed, or in pieces. The latter two are built in `room`.
 pub fn fit(
     vnet: &Vnet,
     frame: &[u8],

@@ -1,6 +1,5 @@
-//! A frame with its header, and the batch in which frames are read and written.
-//! It promises to hold any frame that an interface can hand over, super-frames included, and to allocate only when made.
-//! It refuses to look into a frame.
+//! A frame with its virtio-net header, and the batch into which frames are read. A frame of a batch has room for the longest
+//! super-frame that an interface can deliver, is allocated with the batch, and is used for every read.
 
 use core::fmt;
 
@@ -11,13 +10,13 @@ use crate::vnet::Vnet;
 /// The longest frame: an IP packet of 64 KiB, and two VLAN tags.
 pub const LONGEST: usize = 65_536 + ETHERNET + 2 * TAG;
 
-/// Both addresses: a tag goes in behind them.
+/// Length of both addresses; a VLAN tag is inserted behind them.
 pub(crate) const ADDRESSES: usize = 12;
 
-/// Room for a tag before the longest frame, and for the byte more that shows that one was longer.
+/// Length of a buffer: the longest frame, a tag before it, and one byte more to detect truncation.
 const ROOM: usize = TAG + LONGEST + 1;
 
-/// One frame, and what it leaves to offloads.
+/// One frame and its virtio-net header.
 #[derive(Clone)]
 pub struct Frame {
     vnet: Vnet,
@@ -50,35 +49,35 @@ impl Frame {
         }
     }
 
-    /// What it leaves to offloads.
+    /// Its virtio-net header.
     pub const fn vnet(&self) -> &Vnet {
         &self.vnet
     }
 
-    /// From the destination's address to the last byte of payload.
+    /// The bytes from the destination address to the end of the payload.
     pub fn bytes(&self) -> &[u8] {
         &self.room[self.start..self.end]
     }
 
-    /// All of the room, for a TAP: one byte longer than any frame.
+    /// The buffer for reading from a TAP: one byte longer than any frame.
     pub(crate) fn whole(&mut self) -> &mut [u8] {
         &mut self.room[TAG..]
     }
 
-    /// So many bytes came into [`Frame::whole`]; false if it was filled, and so may not be all.
+    /// Records a read of `len` bytes into [`Frame::whole`]; false if the buffer was filled, so that the frame may be truncated.
     pub(crate) fn came(&mut self, vnet: Vnet, len: usize) -> bool {
         self.vnet = vnet;
         (self.start, self.end) = (TAG, TAG + len);
         len <= LONGEST
     }
 
-    /// The room for the addresses and for the rest, with a gap for a tag between them.
+    /// The buffers for the addresses and for the rest, with a gap for a tag between them.
     pub(crate) fn parted(&mut self) -> (&mut [u8], &mut [u8]) {
         let (addresses, rest) = self.room.split_at_mut(ADDRESSES);
         (addresses, &mut rest[TAG..])
     }
 
-    /// So many bytes came into [`Frame::parted`], and this tag beside them; false if they were too many or too few.
+    /// Records a read of `len` bytes into [`Frame::parted`] and a tag that came beside them; false if the length is out of range.
     pub(crate) fn came_parted(&mut self, vnet: Vnet, len: usize, tag: Option<[u8; TAG]>) -> bool {
         if !(ADDRESSES..=LONGEST - TAG).contains(&len) {
             return false;
@@ -105,7 +104,7 @@ impl fmt::Debug for Frame {
     }
 }
 
-/// Room for several frames, used again and again.
+/// Buffers for several frames, which every read uses again.
 #[derive(Debug)]
 pub struct Batch {
     frames: Vec<Frame>,
@@ -113,24 +112,24 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Room for so many frames (at least one), 64 KiB each.
+    /// Buffers for `frames` frames (at least one), 64 KiB each.
     pub fn new(frames: usize) -> Batch {
         let frames = (0..frames.max(1)).map(|_| Frame::empty()).collect();
         Batch { frames, len: 0 }
     }
 
-    /// The frames that the last read brought.
+    /// The frames of the last read.
     pub fn frames(&self) -> &[Frame] {
         &self.frames[..self.len]
     }
 
-    /// All of the room; what is in it is gone.
+    /// All buffers, for the next read; discards the frames of the last one.
     pub(crate) fn refill(&mut self) -> &mut [Frame] {
         self.len = 0;
         &mut self.frames
     }
 
-    /// Room that was used for nothing goes behind the rest.
+    /// Keeps the frames among the first `of` for which `kept` is true, in order, and moves the other buffers behind them.
     pub(crate) fn keep(&mut self, kept: impl Fn(usize) -> bool, of: usize) {
         self.len = 0;
         for at in 0..of.min(self.frames.len()) {

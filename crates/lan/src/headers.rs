@@ -1,32 +1,31 @@
-//! Where a frame's headers are: Ethernet with up to two VLAN tags, IPv4 or IPv6, and what follows.
-//! It promises offsets within the frame, whatever the frame says.
-//! It refuses fragments and routed IPv6 packets: their checksums cannot be made from what is here.
+//! Locates a frame's headers: Ethernet with up to two VLAN tags, IPv4 or IPv6, and the transport. All offsets lie within the frame.
+//! Fragments and IPv6 packets with a routing header are rejected: their transport checksum cannot be computed from the frame.
 
 use crate::error::Unfit;
 
 /// Destination, source, type.
 pub(crate) const ETHERNET: usize = 14;
-/// Tags that are looked through.
+/// Limit on VLAN tags that are skipped.
 const MOST_TAGS: usize = 2;
 pub(crate) const TAG: usize = 4;
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const TAGS: [u16; 2] = [0x8100, 0x88a8];
-/// Extension headers that are looked through (RFC 8200, 4.1).
+/// Limit on IPv6 extension headers that are skipped (RFC 8200, 4.1).
 const MOST_EXTENSIONS: usize = 8;
 
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 
-/// A frame's layers, as offsets.
+/// Offsets of a frame's headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layers {
     pub(crate) ip: usize,
     pub(crate) v6: bool,
-    /// Where the IP header, options and extensions included, ends.
+    /// End of the IP header, with options and extension headers.
     pub(crate) above: usize,
-    /// What is there: [`TCP`], [`UDP`] or another.
+    /// The transport protocol: [`TCP`], [`UDP`] or another.
     pub(crate) protocol: u8,
 }
 
@@ -61,7 +60,7 @@ impl Layers {
         }
     }
 
-    /// Nothing if the frame ends too early.
+    /// `None` if the frame ends within the header.
     fn v4(frame: &[u8], ip: usize) -> Option<Result<Layers, Unfit>> {
         let head = frame.get(ip..)?.first_chunk::<20>()?;
         let len = usize::from(head[0] & 0x0f) * 4;
@@ -70,7 +69,7 @@ impl Layers {
         }
         let above = ip + len;
         frame.get(..above)?;
-        // RFC 791, 3.1: more fragments, or not the first.
+        // RFC 791, 3.1: the MF flag or a fragment offset.
         let fragment = u16::from_be_bytes([head[6], head[7]]) & 0x3fff != 0;
         Some(if fragment {
             Err(Unfit::Other {
@@ -100,7 +99,7 @@ impl Layers {
                     (protocol, above) = (next, above + 8 + 8 * usize::from(units));
                     frame.get(..above)?;
                 }
-                // A routing header hides the destination that the checksum covers; a fragment has none of its own.
+                // A routing header hides the final destination, which the checksum covers; a fragment does not contain the whole datagram.
                 43 | 44 => {
                     return Some(Err(Unfit::Other {
                         said: "a whole packet",
@@ -121,7 +120,7 @@ impl Layers {
         }))
     }
 
-    /// Source and destination address, one after the other.
+    /// Source and destination address, adjacent as in the pseudo-header.
     pub(crate) fn addresses<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
         let (from, len) = if self.v6 { (8, 32) } else { (12, 8) };
         frame

@@ -1,5 +1,5 @@
-//! Rooms for what a socket receives, many messages per call.
-//! It promises whole datagrams, one by one, whether or not the kernel joined them. It refuses what was longer than its room.
+//! Receive buffers for many messages per call. Datagrams that the kernel joined (GRO) are returned one by one, and a message that was
+//! longer than its buffer is skipped.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use crate::ether::Header;
 use crate::mac::Mac;
 use crate::sys::many::{Arrival, MOST};
 
-/// Rooms of one length.
+/// Receive buffers of equal length.
 pub struct Inbox {
     rooms: Vec<u8>,
     room: usize,
@@ -23,7 +23,7 @@ impl core::fmt::Debug for Inbox {
 }
 
 impl Inbox {
-    /// So many rooms, 64 at most, of `room` bytes each.
+    /// `rooms` buffers, 64 at most, of `room` bytes each.
     pub fn new(rooms: usize, room: usize) -> Inbox {
         let (rooms, room) = (rooms.clamp(1, MOST), room.max(1));
         Inbox {
@@ -34,7 +34,7 @@ impl Inbox {
         }
     }
 
-    /// Its rooms, their length and their state, to be filled anew.
+    /// The buffers, their length and their message headers, for the next receive; discards what is in them.
     pub(crate) fn refill(&mut self) -> (&mut [u8], usize, &mut [Arrival]) {
         self.came = 0;
         (&mut self.rooms, self.room, &mut self.arrivals)
@@ -44,7 +44,7 @@ impl Inbox {
         self.came = came.min(self.arrivals.len());
     }
 
-    /// Rooms.
+    /// The number of buffers.
     pub fn rooms(&self) -> usize {
         self.arrivals.len()
     }
@@ -57,7 +57,7 @@ impl Inbox {
             .map(|(arrival, bytes)| (arrival, bytes.get(..arrival.len).unwrap_or_default()))
     }
 
-    /// The datagrams that came to a [`Datagrams`](crate::Datagrams), and who sent them.
+    /// The datagrams that a [`Datagrams`](crate::Datagrams) received, with their senders.
     pub fn datagrams(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
         self.messages().flat_map(|(arrival, bytes)| {
             let from = arrival.from.to_ip();
@@ -68,7 +68,7 @@ impl Inbox {
         })
     }
 
-    /// What the frames held that came to an [`Ether`](crate::Ether), and who sent it; padding is not part of it.
+    /// The datagrams that an [`Ether`](crate::Ether) received, with their senders and without padding.
     pub fn frames(&self) -> impl Iterator<Item = (Mac, &[u8])> {
         let ours = self.messages().filter(|(a, _)| a.from.is_to_host());
         ours.filter_map(|(_, frame)| Header::parse(frame))

@@ -1,6 +1,5 @@
-//! A network interface: its MTU, address, whether it is up and whether its link is.
-//! It promises to follow a renamed interface, and to stay with the network namespace in which it was found.
-//! It refuses interfaces that are not Ethernet.
+//! A network interface: MTU, address, flags and link state. It is identified by its index, so that a renamed interface is followed,
+//! and it stays in the network namespace in which it was opened. Only Ethernet interfaces are accepted.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -11,14 +10,14 @@ use crate::error::{Capability, Error, Result};
 use crate::mac::Mac;
 use crate::sys::{promiscuity, request};
 
-/// How an interface stands.
+/// The link state of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
-    /// Somebody switched it on.
+    /// It is administratively up (`IFF_UP`).
     pub up: bool,
-    /// It is up, and its cable leads somewhere.
+    /// It is up and has a carrier.
     pub carrier: bool,
-    /// Frames can pass, says the kernel (its operational state); that may take it a second to find out.
+    /// It is operational (`IFF_RUNNING`); the kernel may take a second to notice a change.
     pub running: bool,
 }
 
@@ -28,12 +27,12 @@ pub struct Interface {
     control: OwnedFd,
     route: OwnedFd,
     index: u32,
-    /// As it was found, for when it is gone.
+    /// The name at the time of opening, for error messages when the interface is gone.
     name: String,
 }
 
 impl Interface {
-    /// The interface with this name, in the thread's network namespace.
+    /// The interface with this name, in the calling thread's network namespace.
     pub fn named(name: &str) -> Result<Interface> {
         check(name, false)?;
         let refused = |call| move |errno| Error::of(call, name, errno, Capability::NetAdmin);
@@ -49,18 +48,18 @@ impl Interface {
         interface.mac().map(|_| interface)
     }
 
-    /// Its number.
+    /// Its interface index.
     pub const fn index(&self) -> u32 {
         self.index
     }
 
-    /// Its name now.
+    /// Its current name.
     pub fn name(&self) -> Result<String> {
         let name = netdevice::index_to_name(&self.control, self.index);
         name.map_err(|errno| self.refused("SIOCGIFNAME", errno))
     }
 
-    /// The name that it was found with.
+    /// Its name when it was opened.
     pub(crate) fn first_name(&self) -> &str {
         &self.name
     }
@@ -69,7 +68,7 @@ impl Interface {
         Error::of(call, &self.name, errno, Capability::NetAdmin)
     }
 
-    /// Asks, with the name of now.
+    /// Calls `question` with the current name, which the ioctls take.
     fn ask<T>(
         &self,
         call: &'static str,
@@ -78,19 +77,19 @@ impl Interface {
         question(&self.control, &self.name()?).map_err(|errno| self.refused(call, errno))
     }
 
-    /// The longest packet, Ethernet header not counted.
+    /// The MTU: the longest packet, without the Ethernet header.
     pub fn mtu(&self) -> Result<u32> {
         let mtu = self.ask("SIOCGIFMTU", request::mtu)?;
         Ok(u32::try_from(mtu).unwrap_or(0))
     }
 
-    /// Sets the longest packet.
+    /// Sets the MTU.
     pub fn set_mtu(&self, mtu: u32) -> Result<()> {
         let mtu = i32::try_from(mtu).map_err(|_| self.refused("SIOCSIFMTU", Errno::INVAL))?;
         self.ask("SIOCSIFMTU", |fd, name| request::set_mtu(fd, name, mtu))
     }
 
-    /// Its address.
+    /// Its MAC address.
     pub fn mac(&self) -> Result<Mac> {
         let (kind, octets) = self.ask("SIOCGIFHWADDR", request::address)?;
         if kind != libc::ARPHRD_ETHER {
@@ -100,7 +99,7 @@ impl Interface {
         Ok(Mac::new(octets))
     }
 
-    /// Sets its address.
+    /// Sets its MAC address.
     pub fn set_mac(&self, mac: Mac) -> Result<()> {
         if !mac.is_station() {
             return Err(Error::NoStation { mac });
@@ -110,7 +109,7 @@ impl Interface {
         })
     }
 
-    /// Switches it on or off.
+    /// Sets or clears `IFF_UP`.
     pub fn set_up(&self, up: bool) -> Result<()> {
         let flags = self.ask("SIOCGIFFLAGS", request::flags)?;
         let flags = if up {
@@ -123,20 +122,20 @@ impl Interface {
         })
     }
 
-    /// It hands over everything that comes, what is for others included, because somebody wants that: its flags, a bridge that it
-    /// is a port of, or a program that listens in.
+    /// It is promiscuous, that is, delivers frames to other stations too: by its flags, as a port of a bridge, or for a program that
+    /// captures packets.
     pub fn is_promiscuous(&self) -> Result<bool> {
         let count = promiscuity::of(&self.route, self.index);
         let count = count.map_err(|errno| self.refused("RTM_GETLINK", errno))?;
         Ok(count > 0)
     }
 
-    /// How it stands.
+    /// The link state.
     pub fn link(&self) -> Result<Link> {
         let flags = self.ask("SIOCGIFFLAGS", request::flags)?;
         let (up, running) = (flags & libc::IFF_UP != 0, flags & libc::IFF_RUNNING != 0);
         let carrier = match self.ask("ETHTOOL_GLINK", request::carrier) {
-            // A driver that knows of no cable.
+            // The driver does not report a carrier.
             Err(Error::Refused {
                 errno: Errno::OPNOTSUPP,
                 ..
@@ -151,14 +150,14 @@ impl Interface {
     }
 }
 
-/// The socket that questions go through; it is never readable.
+/// The socket of the ioctls; it is never readable.
 impl AsFd for Interface {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
     }
 }
 
-/// Queues of one interface.
+/// Limit on the queues of one interface.
 const MOST_QUEUES: usize = 64;
 
 pub(crate) fn check_queues(got: usize) -> Result<()> {

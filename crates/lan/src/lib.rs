@@ -1,9 +1,9 @@
-//! Network interfaces of the split network driver (P8, P9): what touches the system's interfaces, and the I/O unit's switch.
-//! It promises calls that do not wait, whole frames, limits on everything that a frame's sender can grow, and refusals that
-//! name the missing capability. It refuses to know how frames travel between host and unit, and spawns no thread.
+//! Network interfaces of the split network driver (P8, P9): TAP interfaces, packet and UDP sockets, and the I/O unit's switch.
+//! Calls that move frames do not block, everything that a frame's sender can grow has a limit, and errors name a missing capability.
+//! How frames travel between host and unit is not part of this crate, and it starts no thread.
 //!
-//! Reading order: [`Mac`] → [`Vnet`] (what a frame leaves to offloads) → [`Frame`] and [`Batch`] → [`complete`] and
-//! [`cut`] (offloads done by hand) and [`fit`] (only if the receiver needs that) → [`Interface`] (settings and state) →
+//! Reading order: [`Mac`] → [`Vnet`] (the work that a frame leaves to offloads) → [`Frame`] and [`Batch`] → [`complete`] and
+//! [`cut`] (offloads in software) and [`fit`] (only if the receiver needs that) → [`Interface`] (settings and state) →
 //! [`Tap`] (a host's interface) and [`Port`] (a unit's LAN side) → [`Switch`].
 //!
 //! ```
@@ -69,42 +69,42 @@ pub use tap::{Queue, Tap};
 pub use vnet::{Gso, Kind, Partial, VNET, Vnet};
 pub use watch::Watch;
 
-/// What became of the frames that were to be written.
+/// The result of writing several frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Written {
-    /// Frames that are dealt with, sent or refused: go on behind them.
+    /// Frames that were sent or refused: the next call starts behind them.
     pub done: usize,
-    /// Of those, frames that the system would not take (too long, interface down, a header that does not fit them).
+    /// Of those, frames that the kernel rejected (too long, interface down, or not matching their header).
     pub refused: usize,
 }
 
-/// What became of one frame that was to be written.
+/// The result of writing one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
-    /// The system has it.
+    /// The kernel has taken it.
     Sent,
-    /// The system can take no more now: wait until it is writable.
+    /// The kernel can take no more now: wait until the descriptor is writable.
     Wait,
-    /// The system would not take it, for the same reasons as in [`Written::refused`].
+    /// The kernel rejected it, for the same reasons as in [`Written::refused`].
     Refused,
 }
 
-/// What reading one frame brought.
+/// The result of reading one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Took {
-    /// A frame: what it leaves to offloads, and its length.
+    /// A frame: its virtio-net header and its length.
     Frame(Vnet, usize),
-    /// Nothing waits.
+    /// Nothing has arrived.
     Nothing,
-    /// A frame came and is lost, for the same reasons as in [`Taken::lost`]; the next may wait.
+    /// A frame arrived and is lost, for the same reasons as in [`Taken::lost`]; another one may follow.
     Lost,
 }
 
-/// What a read took from the system.
+/// The result of reading several frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Taken {
     /// Frames in the batch now.
     pub frames: usize,
-    /// Frames that came and are lost: longer than a [`Frame`] has room for, or of a kind that no header describes.
+    /// Frames that arrived and are lost: longer than a [`Frame`], or with a header that is not understood.
     pub lost: usize,
 }

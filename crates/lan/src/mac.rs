@@ -1,6 +1,5 @@
-//! An Ethernet address.
-//! It promises to print and to parse the usual six pairs of digits, and nothing else.
-//! It refuses to make one up: randomness is the caller's.
+//! An Ethernet (MAC) address. It is printed and parsed as six pairs of hexadecimal digits with colons, and in no other form.
+//! Locally administered addresses are made from bits that the caller supplies.
 
 use core::fmt;
 use core::str::FromStr;
@@ -10,7 +9,7 @@ use core::str::FromStr;
 pub struct Mac([u8; 6]);
 
 impl Mac {
-    /// Everybody.
+    /// The broadcast address.
     pub const BROADCAST: Mac = Mac([0xff; 6]);
 
     /// The address with these octets.
@@ -23,22 +22,22 @@ impl Mac {
         self.0
     }
 
-    /// Stands for several stations: a group, or everybody.
+    /// A group address: multicast or broadcast.
     pub const fn is_group(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// May be one station's own: no group, and not all zero.
+    /// A unicast address other than zero.
     pub const fn is_station(self) -> bool {
         !self.is_group() && u64_of(self.0) != 0
     }
 
-    /// From the block that bridges keep to themselves (IEEE 802.1Q, table 8-1: spanning tree, pause, LLDP).
+    /// An address that bridges do not forward (IEEE 802.1Q, table 8-1: spanning tree, pause, LLDP).
     pub const fn is_reserved(self) -> bool {
         matches!(self.0, [0x01, 0x80, 0xc2, 0, 0, 0..=0x0f])
     }
 
-    /// A locally administered station address made of these 46 bits.
+    /// A locally administered unicast address from the low 48 bits, two of which (40 and 41) are replaced.
     pub const fn local(bits: u64) -> Mac {
         let b = bits.to_be_bytes();
         Mac([b[2] & 0xfc | 2, b[3], b[4], b[5], b[6], b[7]])
@@ -68,7 +67,7 @@ impl fmt::Debug for Mac {
     }
 }
 
-/// The text is no Ethernet address.
+/// The text is not an Ethernet address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no Ethernet address: six pairs of hexadecimal digits with colons between, as in 02:00:00:00:00:01"

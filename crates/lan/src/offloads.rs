@@ -1,26 +1,25 @@
-//! What a side does itself, so that others need not: completing checksums, cutting super-frames.
-//! It promises that no side is said to cut what it cannot sum.
-//! It refuses to guess: what is granted is what the system said yes to.
+//! The offloads that a side takes over: completing checksums, segmenting super-frames. Segmentation needs checksums, and
+//! [`Offloads::sound`] removes combinations without them.
 
 use crate::vnet::{Kind, Vnet};
 
-/// Work that a side takes over.
+/// Work that a side takes over from the sender of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offloads {
-    /// It takes frames whose checksum is not complete.
+    /// It accepts frames with a partial checksum.
     pub checksum: bool,
-    /// It takes super-frames of TCP over IPv4.
+    /// It accepts super-frames of TCP over IPv4.
     pub tcp4: bool,
-    /// It takes super-frames of TCP over IPv6.
+    /// It accepts super-frames of TCP over IPv6.
     pub tcp6: bool,
-    /// It takes such super-frames also where congestion was signalled.
+    /// It accepts TCP super-frames with CWR set.
     pub ecn: bool,
-    /// It takes super-frames of UDP.
+    /// It accepts super-frames of UDP.
     pub udp: bool,
 }
 
 impl Offloads {
-    /// Everything is done by the sender.
+    /// No offloads: every frame must be complete.
     pub const NONE: Offloads = Offloads {
         checksum: false,
         tcp4: false,
@@ -29,7 +28,7 @@ impl Offloads {
         udp: false,
     };
 
-    /// All there is.
+    /// All offloads.
     pub const ALL: Offloads = Offloads {
         checksum: true,
         tcp4: true,
@@ -38,7 +37,7 @@ impl Offloads {
         udp: true,
     };
 
-    /// Only what can be had together: nobody cuts what he cannot sum.
+    /// The offloads that can be had together: segmentation only with checksums, ECN only with TCP.
     pub const fn sound(self) -> Offloads {
         let tcp = self.checksum && (self.tcp4 || self.tcp6);
         Offloads {
@@ -50,7 +49,7 @@ impl Offloads {
         }
     }
 
-    /// What both take.
+    /// The offloads that both sides accept.
     pub const fn and(self, other: Offloads) -> Offloads {
         Offloads {
             checksum: self.checksum && other.checksum,
@@ -61,7 +60,7 @@ impl Offloads {
         }
     }
 
-    /// The side takes a frame with this header as it is.
+    /// A frame with this header is accepted as it is.
     pub const fn take(&self, vnet: &Vnet) -> bool {
         let cuts = match &vnet.gso {
             None => true,

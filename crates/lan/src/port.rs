@@ -1,6 +1,6 @@
-//! A LAN port: an existing interface, every frame of which comes to us and on which we send frames of any origin.
-//! It promises whole frames with tags and headers, calls that do not wait, and counts of what was lost.
-//! It refuses to take the interface away from the system, which sees its frames too.
+//! A LAN port: a packet socket on an existing interface, which receives all frames of the interface and sends frames with any source.
+//! Calls do not block, frames include VLAN tags and virtio-net headers, and losses are counted. The host's own network stack keeps
+//! using the interface.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,15 +14,15 @@ use crate::sys::{fanout, packet};
 use crate::vnet::{VNET, Vnet};
 use crate::{Put, Taken, Written};
 
-/// Batches that a moment brings, at most.
+/// Limit on the batches that [`Port::forget`] discards.
 const MOMENT: usize = 256;
 
-/// What came to a port since it was opened.
+/// Counters of a port since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Frames, those without room included.
+    /// Frames that arrived, dropped ones included.
     pub frames: u64,
-    /// Frames for which the socket had no room, because nobody read in time.
+    /// Frames that were dropped because the socket's receive buffer was full.
     pub drops: u64,
 }
 
@@ -36,7 +36,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// Opens the interface with this name, in the thread's network namespace; `promiscuous`: for what is sent to others too.
+    /// Opens the interface with this name, in the calling thread's network namespace; `promiscuous`: for frames to other stations too.
     pub fn open(name: &str, promiscuous: bool) -> Result<Port> {
         let interface = Interface::named(name)?;
         let refused = |call, errno| Error::of(call, name, errno, Capability::NetRaw);
@@ -56,8 +56,8 @@ impl Port {
         Ok(port)
     }
 
-    /// Opens the interface so many times, for so many threads: each frame comes to one of the ports, and all frames of a flow to
-    /// the same one. What any of them sends comes to none.
+    /// Opens the interface `queues` times, for as many threads: each frame arrives at one of the ports, and all frames of a flow at
+    /// the same one. Frames sent by any of them arrive at none.
     pub fn open_several(name: &str, promiscuous: bool, queues: usize) -> Result<Vec<Port>> {
         check_queues(queues)?;
         let first = Port::open(name, promiscuous)?;
@@ -67,7 +67,7 @@ impl Port {
         let group = fanout::found(&first.fd).map_err(|errno| first.unshared(errno))?;
         let mut ports = vec![first];
         while ports.len() < queues {
-            // Until it joins, frames come to it that come to others, too.
+            // Until it joins the group, it receives frames that other ports receive too.
             let port = Port::open(name, promiscuous)?;
             fanout::join(&port.fd, group).map_err(|errno| port.unshared(errno))?;
             port.forget()?;
@@ -76,7 +76,7 @@ impl Port {
         Ok(ports)
     }
 
-    /// The kernel shares what comes only if it comes (until Linux 6.13).
+    /// The error of `PACKET_FANOUT`, which before Linux 6.13 fails on an interface that is down.
     fn unshared(&self, errno: Errno) -> Error {
         let is_down = self.interface.link().is_ok_and(|link| !link.up);
         match errno {
@@ -87,7 +87,7 @@ impl Port {
         }
     }
 
-    /// Its settings and state.
+    /// The interface.
     pub const fn interface(&self) -> &Interface {
         &self.interface
     }
@@ -97,22 +97,22 @@ impl Port {
         Error::of(call, name, errno, Capability::NetRaw)
     }
 
-    /// Whether what is sent to others comes too. Every yes needs its own no.
+    /// Requests frames to other stations, or no longer. The kernel counts requests: each `true` needs its own `false`.
     pub fn set_promiscuous(&self, on: bool) -> Result<()> {
         let done = packet::set_promiscuous(&self.fd, self.interface.index(), on);
         done.map_err(|errno| self.refused("PACKET_MR_PROMISC", errno))
     }
 
-    /// Asks for room for so many bytes that came and were not taken; the system may allow less.
+    /// Requests a receive buffer of so many bytes; the kernel may grant less.
     pub fn widen(&self, bytes: usize) {
         use rustix::net::sockopt;
-        // Who may set limits aside may go beyond them. With less room more frames of a burst are lost, and counted.
+        // The forced variant exceeds `rmem_max` and needs CAP_NET_ADMIN. With a smaller buffer more of a burst is lost, and counted.
         if sockopt::set_socket_recv_buffer_size_force(&self.fd, bytes).is_err() {
             let _ = sockopt::set_socket_recv_buffer_size(&self.fd, bytes);
         }
     }
 
-    /// What came, and what of it was lost.
+    /// The counters.
     pub fn counters(&self) -> Result<Counters> {
         let new = packet::count(&self.fd);
         let new = new.map_err(|errno| self.refused("PACKET_STATISTICS", errno))?;
@@ -126,7 +126,7 @@ impl Port {
         })
     }
 
-    /// Throws away what came so far, as far as it is no more than a moment brings.
+    /// Discards the frames that have arrived so far; the limit bounds it when frames arrive faster than they are read.
     fn forget(&self) -> Result<()> {
         let mut batch = Batch::new(8);
         for _ in 0..MOMENT {
@@ -137,17 +137,17 @@ impl Port {
         Ok(())
     }
 
-    /// Fills the batch anew with frames that came, up to 64 of them.
+    /// Replaces the batch's content by frames that have arrived, 64 at most.
     pub fn read(&self, batch: &mut Batch) -> Result<Taken> {
         let mut whole = [false; packet::MOST];
         let mut unknown = 0;
         let came = loop {
             match packet::receive(&self.fd, batch.refill(), &mut whole) {
                 Ok(came) => break came,
-                // Switched off (told once), or nothing there.
+                // The interface went down (reported once), or nothing has arrived.
                 Err(Errno::AGAIN | Errno::NETDOWN) => break 0,
                 Err(Errno::INTR) => {}
-                // A kind of super-frame that the kernel finds no header for: it is lost, the next may not be.
+                // A kind of super-frame for which the kernel has no header: this frame is lost, the next may not be.
                 Err(Errno::INVAL) if unknown < packet::MOST => unknown += 1,
                 Err(errno) => return Err(self.refused("recvmmsg", errno)),
             }
@@ -160,7 +160,7 @@ impl Port {
         })
     }
 
-    /// Sends frames, until the system can take no more now.
+    /// Sends frames until the kernel can take no more.
     pub fn write(&self, frames: &[Frame]) -> Result<Written> {
         let mut written = Written::default();
         while written.done < frames.len() {
@@ -178,8 +178,8 @@ impl Port {
         Ok(written)
     }
 
-    /// Sends one frame by a write of the caller's own, which is handed the descriptor and the header, and must write both header
-    /// and frame at once. The system completes and cuts what the card cannot.
+    /// Sends one frame through `write`, which is passed the descriptor and the header, and must write both header and frame in one
+    /// call. The kernel completes and segments what the card cannot.
     pub fn put_by(
         &self,
         vnet: &Vnet,
@@ -197,7 +197,7 @@ impl Port {
         }
     }
 
-    /// Sends one frame, from wherever its bytes are. The system completes and cuts what the card cannot.
+    /// Sends one frame. The kernel completes and segments what the card cannot.
     pub fn put(&self, vnet: &Vnet, bytes: &[u8]) -> Result<Put> {
         loop {
             match packet::send_one(self.as_fd(), vnet, bytes) {
@@ -211,7 +211,7 @@ impl Port {
     }
 }
 
-/// Only this frame is refused: too long or wrong for its header, no room in the interface's queue, or the interface is down.
+/// Only this frame is rejected: too long, not matching its header, no room in the interface's queue, or the interface is down.
 fn is_about_one(errno: Errno) -> bool {
     matches!(
         errno,

@@ -1,7 +1,6 @@
-//! The I/O unit's switch (P9): which ports a frame goes to, by its Ethernet addresses.
-//! It promises that no frame goes back to where it came from, that no port can fill the table for others or take an address
-//! that another owns, that no host takes one which was heard elsewhere and is not forgotten, and that a port which goes leaves
-//! nothing behind. It refuses to touch frames, clocks and the system.
+//! The I/O unit's switch (P9): selects the ports that a frame goes to, by its Ethernet addresses. A frame never returns to its source
+//! port; a port learns at most its share of addresses and none that another port owns; a host does not learn an address that another
+//! port was heard with until that entry has aged; a removed port leaves no entry. It performs no I/O and takes the time as an argument.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -18,15 +17,15 @@ use table::{Learnt, Table};
 /// Limits of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Ports at once.
+    /// Ports at the same time.
     pub ports: usize,
-    /// Addresses that are learnt from one host.
+    /// Addresses learnt from one host.
     pub per_host: usize,
-    /// Addresses that are learnt from one LAN port.
+    /// Addresses learnt from one LAN port.
     pub per_lan: usize,
-    /// Groups that one port may name.
+    /// Groups in one port's filter.
     pub groups: usize,
-    /// An address that was not heard of for so long is forgotten.
+    /// A learnt address expires after this time without a frame from it.
     pub age: Duration,
 }
 
@@ -43,7 +42,7 @@ impl Default for Limits {
     }
 }
 
-/// A port's name; never given twice by one switch.
+/// A port's number, which a switch never gives twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortId(u64);
 
@@ -54,13 +53,13 @@ pub enum Role {
     Lan,
     /// One host.
     Host {
-        /// Its address, which is then nobody else's, and its only one unless it is promiscuous; none: the host may have any that
-        /// nobody has.
+        /// Its address, which no other port can then use, and its only one unless the port is promiscuous; `None`: the host may use any
+        /// address that is not another port's.
         own: Option<Mac>,
     },
 }
 
-/// Which groups a port wants to hear; broadcasts reach everybody.
+/// The multicast groups that a port receives; broadcasts go to all ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Multicast {
     /// All of them.
@@ -69,10 +68,10 @@ pub enum Multicast {
     Groups(Vec<Mac>),
 }
 
-/// The caller asked for what cannot be.
+/// The caller passed an invalid argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Misuse {
-    /// No such port, or no longer.
+    /// There is no such port, or no longer.
     #[error("there is no port {port:?}")]
     NoPort {
         /// The port.
@@ -92,13 +91,13 @@ pub enum Misuse {
         /// The owner.
         port: PortId,
     },
-    /// No station can have that address.
+    /// The address is not a unicast address.
     #[error("{mac} cannot be a station's address: it is a group's, or zero")]
     NoStation {
         /// The address.
         mac: Mac,
     },
-    /// Not a group's address.
+    /// The address is not a group address.
     #[error("{mac} is not a group's address")]
     NoGroup {
         /// The address.
@@ -107,7 +106,7 @@ pub enum Misuse {
     /// Too many groups.
     #[error("{got} groups are more than {most}: ask for all of them")]
     Groups {
-        /// Asked for.
+        /// The number passed.
         got: usize,
         /// The limit.
         most: usize,
@@ -120,16 +119,16 @@ pub enum Misuse {
     },
 }
 
-/// What becomes of a frame.
+/// How a frame was forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// To the port that has the address, and to those that hear everything.
+    /// To the port behind which its destination is, and to promiscuous ports.
     Known,
-    /// To all that may have the address.
+    /// To all ports behind which the destination may be.
     Unknown,
-    /// To all that want the group; a broadcast, to everybody.
+    /// To all ports that receive the group; a broadcast, to all.
     Group,
-    /// To nobody.
+    /// To no port.
     Dropped(Dropped),
 }
 
@@ -142,7 +141,7 @@ struct Port {
 }
 
 impl Port {
-    /// A frame for an address that nobody is known to have may be for this port.
+    /// A frame for an unknown address goes to this port.
     fn may_have_others(&self) -> bool {
         !matches!(self.role, Role::Host { own: Some(_) })
     }
@@ -176,7 +175,7 @@ impl Switch {
         }
     }
 
-    /// Adds a port, which hears all groups and is not promiscuous.
+    /// Adds a port, which receives all groups and is not promiscuous.
     pub fn add(&mut self, role: Role) -> Result<PortId, Misuse> {
         let most = self.limits.ports;
         if self.ports.len() >= most {
@@ -205,7 +204,7 @@ impl Switch {
         claimed.map_err(|port| Misuse::Owned { mac, port })
     }
 
-    /// Takes a port away, and every address that was behind it; its last counters.
+    /// Removes a port and every address behind it; returns its counters.
     pub fn remove(&mut self, id: PortId) -> Result<Statistics, Misuse> {
         let port = self.ports.remove(&id).ok_or(Misuse::NoPort { port: id })?;
         self.table.leave(id);
@@ -216,7 +215,7 @@ impl Switch {
         self.ports.get_mut(&id).ok_or(Misuse::NoPort { port: id })
     }
 
-    /// Restricts a host to one address, which it then owns, or frees it of that.
+    /// Restricts a host to one address, which it then owns, or lifts the restriction.
     pub fn set_own(&mut self, id: PortId, own: Option<Mac>) -> Result<(), Misuse> {
         let Role::Host { own: before } = self.port(id)?.role else {
             return Err(Misuse::Lan { port: id });
@@ -226,7 +225,7 @@ impl Switch {
         }
         if let Some(mac) = own {
             self.claim(id, mac)?;
-            // What was learnt from it is not its own; neither is what it owned.
+            // Drops the addresses learnt from it and the one that it owned before.
             self.table.leave_but(id, mac);
         } else {
             self.table.leave(id);
@@ -235,7 +234,7 @@ impl Switch {
         Ok(())
     }
 
-    /// Which groups a port hears.
+    /// Sets the groups that a port receives.
     pub fn set_multicast(&mut self, id: PortId, multicast: Multicast) -> Result<(), Misuse> {
         let most = self.limits.groups;
         if let Multicast::Groups(groups) = &multicast {
@@ -251,8 +250,8 @@ impl Switch {
         Ok(())
     }
 
-    /// Whether a port hears everything, what is for others included; a host that owns an address then speaks for others, too, as
-    /// a bridge does. Who may is for the caller to judge.
+    /// Whether a port receives everything, frames to other stations included; a host that owns an address may then also send from
+    /// others, as a bridge does. Permission is checked by the caller.
     pub fn set_promiscuous(&mut self, id: PortId, on: bool) -> Result<(), Misuse> {
         let port = self.port(id)?;
         port.promiscuous = on;
@@ -262,30 +261,30 @@ impl Switch {
         Ok(())
     }
 
-    /// What passed a port.
+    /// A port's counters.
     pub fn statistics(&self, id: PortId) -> Result<Statistics, Misuse> {
         let port = self.ports.get(&id).ok_or(Misuse::NoPort { port: id })?;
         Ok(port.statistics)
     }
 
-    /// The port behind which an address is now.
+    /// The port behind which an address is at this time.
     pub fn behind(&self, mac: Mac, now: Duration) -> Option<PortId> {
         self.table.find(mac, now)
     }
 
-    /// Addresses in the table, owned ones and those that nobody has asked for since they grew old included.
+    /// Addresses in the table, owned and expired ones included.
     pub fn addresses(&self) -> usize {
         self.table.len()
     }
 
-    /// Forgets what is too old; the table's limits do not depend on it.
+    /// Removes expired addresses. The table is bounded without it.
     pub fn expire(&mut self, now: Duration) {
         self.table.expire(now);
     }
 
-    /// A frame came from port `from`: fills `to` with the ports that it goes to, and counts it there.
+    /// Forwards a frame that came from port `from`: fills `to` with the ports that it goes to, and counts it there.
     ///
-    /// A super-frame counts as one. The time must not go backwards; from where it is counted is the caller's choice.
+    /// A super-frame counts as one frame. `now` must not go backwards; its origin is arbitrary.
     pub fn forward(
         &mut self,
         from: PortId,
@@ -296,7 +295,7 @@ impl Switch {
         self.forward_head(from, frame, frame.len(), now, to)
     }
 
-    /// The same for a frame of which only the beginning is at hand: its addresses and type, and its length.
+    /// The same for a frame of which only the first bytes (addresses and type) and the length are at hand.
     pub fn forward_head(
         &mut self,
         from: PortId,
@@ -320,7 +319,7 @@ impl Switch {
         Ok(verdict)
     }
 
-    /// Judges a frame's addresses and learns from its source; its destination.
+    /// Checks a frame's addresses and learns its source; returns its destination.
     fn judge(&mut self, from: PortId, frame: &[u8], now: Duration) -> Result<Mac, Dropped> {
         if frame.len() < ETHERNET {
             return Err(Dropped::Malformed);
@@ -334,7 +333,7 @@ impl Switch {
             .ports
             .get(&from)
             .map(|port| (port.role, port.promiscuous));
-        // What is on the LAN may have moved there; a host does not get an address by speaking with it.
+        // A station may move to the LAN at any time; a host cannot take over another port's address by sending from it.
         let may = match port {
             Some((Role::Host { own: Some(own) }, false)) if own != source => {
                 return Err(Dropped::Spoofed);
@@ -344,7 +343,7 @@ impl Switch {
         };
         match self.table.learn(from, source, may, now) {
             Learnt::Owned => return Err(Dropped::Spoofed),
-            // The frame goes its way, and frames to it go to everybody: who has many addresses harms himself.
+            // The frame is still forwarded, and frames to its source are flooded: only that port's own traffic suffers.
             Learnt::Full => {
                 if let Ok(port) = self.port(from) {
                     port.statistics.unlearnt += 1;
@@ -352,7 +351,7 @@ impl Switch {
             }
             Learnt::Known => {}
         }
-        // IEEE 802.1Q, 8.6.3: no bridge passes these on.
+        // IEEE 802.1Q, 8.6.3: a bridge does not forward these.
         if target.is_reserved() {
             return Err(Dropped::Reserved);
         }
@@ -373,7 +372,7 @@ impl Switch {
         };
         to.extend(others.filter(|(id, p)| takes(**id, p)).map(|(id, _)| *id));
         match place {
-            // Both are on the same side, and have heard each other already.
+            // Source and destination are behind the same port and reach each other without the switch.
             Some(place) if place == from && to.is_empty() => Verdict::Dropped(Dropped::Local),
             Some(_) => Verdict::Known,
             None => Verdict::Unknown,

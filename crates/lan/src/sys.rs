@@ -1,6 +1,5 @@
-//! The kernel's network interfaces, call by call: requests to an interface, TAP descriptors, packet sockets, datagrams, link news.
-//! It promises error numbers as the kernel gave them, and that no memory is lent to the kernel beyond a call.
-//! It refuses to interpret: names, rights and states are for the modules above. The crate's only `unsafe` is here.
+//! Thin wrappers of system calls on network interfaces: ioctls, TAP descriptors, packet sockets, datagrams, netlink. Error numbers are
+//! returned as the kernel gave them, and no memory is passed to the kernel beyond a call. The crate's only `unsafe` code is here.
 
 #![expect(unsafe_code, reason = "calls that no safe wrapper offers")]
 
@@ -21,7 +20,7 @@ fn last() -> Errno {
     code.map_or(Errno::IO, Errno::from_raw_os_error)
 }
 
-/// The answer of a call of the C library, which says no with a number below zero.
+/// The result of a C library call that reports an error by a negative number.
 fn answer(got: libc::c_int) -> Result<libc::c_int, Errno> {
     if got < 0 { Err(last()) } else { Ok(got) }
 }

@@ -1,6 +1,5 @@
-//! A TAP interface: the kernel's end is an interface like any other, ours hands over and takes its frames.
-//! It promises whole frames with their headers, calls that do not wait, and an interface that goes when it is dropped.
-//! It refuses to know where the frames go.
+//! A TAP interface: the kernel sees an ordinary interface, and this program reads the frames that it sends and writes the frames that
+//! it receives, with virtio-net headers. Calls do not block. The interface is deleted when it is dropped, unless it was persistent.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,14 +14,14 @@ use crate::sys::tun;
 use crate::vnet::{VNET, Vnet};
 use crate::{Put, Taken, Took, Written};
 
-/// A TAP interface of ours.
+/// A TAP interface.
 #[derive(Debug)]
 pub struct Tap {
     interface: Interface,
     queues: Vec<Queue>,
 }
 
-/// One way in and out of a TAP interface; several threads may each have their own.
+/// A queue of a TAP interface; several threads may each use one.
 #[derive(Debug)]
 pub struct Queue {
     fd: OwnedFd,
@@ -30,18 +29,18 @@ pub struct Queue {
 }
 
 impl Tap {
-    /// Whether an interface can have this name, or one of this pattern.
+    /// Checks whether this is a valid name or pattern for an interface.
     pub fn check_name(name: &str) -> Result<()> {
         check(name, true)
     }
 
-    /// Creates an interface with this name, or the next free one of a pattern such as `tap%d`, in the thread's network
-    /// namespace. Its owner may do nothing yet: it is down, with a random address and an MTU of 1500.
+    /// Creates an interface with this name, or the next free one of a pattern such as `tap%d`, in the calling thread's network
+    /// namespace. It is down, with a random address and an MTU of 1500.
     ///
-    /// An interface that an administrator made for this user (`ip tuntap add NAME mode tap user USER`, and `multi_queue` for
-    /// several queues) is taken over; it needs no capability, and stays when this one is dropped.
+    /// A persistent interface that an administrator made for this user (`ip tuntap add NAME mode tap user USER`, and `multi_queue` for
+    /// several queues) is attached to; that needs no capability, and it stays when this one is dropped.
     ///
-    /// What the system sends of a flow comes to one of several queues: to that by which the flow's frames came last.
+    /// With several queues, the kernel sends a flow's frames to the queue through which the flow's frames were last written.
     pub fn create(name: &str, queues: usize) -> Result<Tap> {
         Tap::check_name(name)?;
         check_queues(queues)?;
@@ -57,7 +56,7 @@ impl Tap {
         })
     }
 
-    /// Its settings and state.
+    /// The interface.
     pub const fn interface(&self) -> &Interface {
         &self.interface
     }
@@ -67,19 +66,19 @@ impl Tap {
         &self.queues
     }
 
-    /// Plugs the cable in, or pulls it: programs see that the link is up or down.
+    /// Sets the carrier state: programs see that the link is up or down.
     pub fn set_carrier(&self, carrier: bool) -> Result<()> {
         self.set("TUNSETCARRIER", |fd| tun::set_carrier(fd, carrier))
     }
 
-    /// Says what the reader of this interface takes over; what of it the kernel granted, and so may hand over.
+    /// Sets the offloads that the reader of this interface takes over; returns those that the kernel granted and may use.
     pub fn set_offloads(&self, wanted: Offloads) -> Result<Offloads> {
         let mut wanted = wanted.sound();
         loop {
             let bits = bits(wanted);
             match self.set("TUNSETOFFLOAD", |fd| tun::set_offload(fd, bits)) {
                 Ok(()) => return Ok(wanted),
-                // An older kernel: first without what came last.
+                // An older kernel: try without the most recent offload first.
                 Err(Error::Refused {
                     errno: Errno::INVAL,
                     ..
@@ -89,7 +88,7 @@ impl Tap {
         }
     }
 
-    /// Offloads and carrier are of the interface; any queue leads to it.
+    /// Offloads and carrier are properties of the interface; any queue's descriptor sets them.
     fn set(
         &self,
         call: &'static str,
@@ -108,7 +107,7 @@ fn bits(offloads: Offloads) -> u32 {
         (offloads.tcp4, libc::TUN_F_TSO4),
         (offloads.tcp6, libc::TUN_F_TSO6),
         (offloads.ecn, libc::TUN_F_TSO_ECN),
-        // The kernel has them together or not at all.
+        // The kernel takes both or neither.
         (offloads.udp, libc::TUN_F_USO4 | libc::TUN_F_USO6),
     ];
     let set = each.into_iter().filter(|(on, _)| *on);
@@ -126,7 +125,7 @@ fn lesser(offloads: Offloads) -> Offloads {
     }
 }
 
-/// A descriptor whose interface was deleted is in a bad state.
+/// `EBADFD` is the error of a descriptor whose interface was deleted.
 fn gone_or(call: &'static str, name: &str, errno: Errno) -> Error {
     match errno {
         Errno::BADFD => Error::NoInterface {
@@ -157,8 +156,8 @@ impl Queue {
         Ok(Queue { fd, name })
     }
 
-    /// Takes one frame by a read of the caller's own, which is handed the descriptor and the room for the header, and must read
-    /// both header and frame at once. `most` is the room that it has for a frame; one that fills it is lost.
+    /// Reads one frame through `read`, which is passed the descriptor and the buffer for the header, and must read both header and
+    /// frame in one call. `most` is the length of its buffer for the frame; a frame that fills it is lost.
     pub fn take_by(
         &self,
         most: usize,
@@ -172,8 +171,8 @@ impl Queue {
         }
     }
 
-    /// Takes one frame that the system sends, into any room. That must be longer than any frame ([`LONGEST`](crate::LONGEST)
-    /// and a byte): one that fills it is lost, as it may have been longer.
+    /// Reads one frame that the kernel sends. The buffer must be longer than any frame ([`LONGEST`](crate::LONGEST) and one byte): a
+    /// frame that fills it is lost, as it may have been truncated.
     pub fn take(&self, room: &mut [u8]) -> Result<Took> {
         self.take_by(room.len(), |fd, header| {
             let mut pieces = [IoSliceMut::new(header), IoSliceMut::new(room)];
@@ -197,7 +196,7 @@ impl Queue {
         let got = loop {
             match read(self.fd.as_fd(), &mut header).map_err(|error| errno(&error)) {
                 Err(Errno::INTR) => {}
-                // A kind of super-frame that the kernel finds no header for.
+                // A kind of super-frame for which the kernel has no header.
                 Err(Errno::INVAL) => return Err(Errno::PROTO),
                 got => break got?,
             }
@@ -210,15 +209,15 @@ impl Queue {
         Ok((vnet, len))
     }
 
-    /// Hands one frame to the system, from wherever its bytes are.
+    /// Writes one frame, which the kernel receives on the interface.
     pub fn put(&self, vnet: &Vnet, bytes: &[u8]) -> Result<Put> {
         self.put_by(vnet, |fd, header| {
             Ok(writev(fd, &[IoSlice::new(header), IoSlice::new(bytes)])?)
         })
     }
 
-    /// Hands one frame to the system by a write of the caller's own, which is handed the descriptor and the header, and must
-    /// write both header and frame at once.
+    /// Writes one frame through `write`, which is passed the descriptor and the header, and must write both header and frame in one
+    /// call.
     pub fn put_by(
         &self,
         vnet: &Vnet,
@@ -233,17 +232,17 @@ impl Queue {
                 Err(errno @ (Errno::BADFD | Errno::PERM)) => {
                     Err(gone_or("write", &self.name, errno))
                 }
-                // Down, without room, or a frame that does not fit its header: this one is lost and nothing else.
+                // Interface down, no memory, or a frame that does not match its header: only this frame is lost.
                 Err(_) => Ok(Put::Refused),
             };
         }
     }
 
-    /// Fills the batch anew with frames that the system sends.
+    /// Replaces the batch's content by frames that the kernel sends.
     pub fn read(&self, batch: &mut Batch) -> Result<Taken> {
         let (mut frames, mut lost) = (0, 0);
         let rooms = batch.refill();
-        // A frame that is lost has its turn too, or a sender of nothing else would keep us here.
+        // Lost frames count too: otherwise a sender of nothing else would keep this loop running.
         while frames + lost < rooms.len() {
             let room = &mut rooms[frames];
             match self.read_one(room.whole()) {
@@ -257,7 +256,7 @@ impl Queue {
         Ok(Taken { frames, lost })
     }
 
-    /// Hands frames to the system, until it can take no more now.
+    /// Writes frames until the kernel can take no more.
     pub fn write(&self, frames: &[Frame]) -> Result<Written> {
         let mut written = Written::default();
         for frame in frames {

@@ -1,6 +1,6 @@
-//! What a frame leaves to offloads, as the header before each frame says it (virtio 1.2, 5.1.6; Linux, `virtio_net.h`).
-//! It promises values that can hold only meaningful headers, and to refuse the rest with its numbers.
-//! It refuses to judge a frame: whether header and frame agree is for [`complete`](crate::complete) and [`cut`](crate::cut).
+//! The header before each frame with the work left to offloads (virtio 1.2, 5.1.6; Linux, `virtio_net.h`). Its types hold only
+//! consistent values, and parsing rejects others. Whether a header matches its frame is checked by [`complete`](crate::complete) and
+//! [`cut`](crate::cut).
 
 use crate::error::Unfit;
 
@@ -11,16 +11,16 @@ const NEEDS_CHECKSUM: u8 = 1;
 const CHECKSUM_KNOWN: u8 = 2;
 const GSO_ECN: u8 = 0x80;
 
-/// Where a checksum is still to be completed.
+/// A checksum that is still to be completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Partial {
-    /// Bytes from here to the end are summed.
+    /// Offset from which bytes are summed, to the end of the frame.
     pub start: u16,
-    /// The sum belongs so many bytes behind the start; it holds that of the pseudo-header by now.
+    /// Offset of the checksum field from the start; the field contains the sum of the pseudo-header.
     pub offset: u16,
 }
 
-/// How a super-frame is cut.
+/// The protocol of a super-frame, which determines its segmentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// TCP over IPv4.
@@ -31,27 +31,27 @@ pub enum Kind {
     Udp,
 }
 
-/// A super-frame: several frames in one, still to be cut.
+/// A super-frame: several frames in one, still to be segmented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gso {
-    /// By which rules.
+    /// Its protocol.
     pub kind: Kind,
-    /// Payload of each frame but the last; never zero.
+    /// Payload of each frame but the last; not zero.
     pub size: u16,
-    /// Length of all headers, as a hint; nobody may rely on it.
+    /// Length of all headers, as a hint that receivers do not rely on.
     pub headers: u16,
-    /// The congestion window was reduced: only the first frame may say so (RFC 3168).
+    /// CWR is set, which only the first frame may carry (RFC 3168).
     pub ecn: bool,
 }
 
-/// The header before a frame.
+/// The virtio-net header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Vnet {
-    /// A checksum that is not complete.
+    /// A checksum that is still to be completed.
     pub partial: Option<Partial>,
-    /// Whoever wrote this has seen that the checksums are right.
+    /// The sender of the header has verified the checksums.
     pub known_good: bool,
-    /// Frames still to be cut.
+    /// The frame is still to be segmented.
     pub gso: Option<Gso>,
 }
 
@@ -68,7 +68,7 @@ impl Vnet {
         self.partial.is_none() && self.gso.is_none()
     }
 
-    /// The same without what its sender says of its own checksums: from a peer that is not trusted, nobody must believe it.
+    /// The same header without the claim that checksums are verified, which must not be believed from an untrusted peer.
     pub const fn unclaimed(self) -> Vnet {
         Vnet {
             known_good: false,
@@ -76,22 +76,22 @@ impl Vnet {
         }
     }
 
-    /// Reads a header in little endian, as it travels between machines.
+    /// Parses a header in little-endian byte order, as between machines.
     pub fn parse(bytes: &[u8; VNET]) -> Result<Vnet, Unfit> {
         Vnet::read(bytes, u16::from_le_bytes)
     }
 
-    /// Writes a header in little endian.
+    /// Emits a header in little-endian byte order.
     pub fn emit(&self) -> [u8; VNET] {
         self.write(u16::to_le_bytes)
     }
 
-    /// Reads a header in the machine's order, as the kernel writes it unless told otherwise.
+    /// Parses a header in native byte order, the kernel's default.
     pub(crate) fn parse_native(bytes: &[u8; VNET]) -> Result<Vnet, Unfit> {
         Vnet::read(bytes, u16::from_ne_bytes)
     }
 
-    /// Writes a header in the machine's order.
+    /// Emits a header in native byte order.
     pub(crate) fn emit_native(&self) -> [u8; VNET] {
         self.write(u16::to_ne_bytes)
     }
@@ -118,7 +118,7 @@ impl Vnet {
             _ => return Err(Unfit::Kind { kind: *kind }),
         };
         let partial = (flags & NEEDS_CHECKSUM != 0).then_some(Partial { start, offset });
-        // A frame that is still to be cut has no complete checksum to cut it with.
+        // Segmentation recomputes the checksums, and needs to know where they are.
         if gso.is_some() && partial.is_none() {
             return Err(Unfit::WholeChecksum);
         }
@@ -144,7 +144,7 @@ impl Vnet {
             (words[0], words[1]) = (gso.headers, gso.size);
         }
         if let Some(partial) = self.partial {
-            // Never both: a receiver would have to believe one of them.
+            // The two flags exclude each other.
             flags = NEEDS_CHECKSUM;
             (words[2], words[3]) = (partial.start, partial.offset);
         }
@@ -155,7 +155,7 @@ impl Vnet {
         out
     }
 
-    /// The same, with all places moved back: a VLAN tag went in before them.
+    /// The same header for a frame into which a VLAN tag of `by` bytes is inserted.
     pub(crate) fn shifted(mut self, by: u16) -> Vnet {
         if let Some(partial) = &mut self.partial {
             partial.start = partial.start.saturating_add(by);

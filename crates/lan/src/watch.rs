@@ -1,6 +1,5 @@
-//! News of links: something about some interface has changed, so look again.
-//! It promises that no change after it was opened goes unnoticed, and not to wait.
-//! It refuses to say what changed: an interface is asked for that.
+//! Notification that some interface of the network namespace has changed. No change after it was opened is missed, and calls do not
+//! block. What has changed is not reported: query the interfaces.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -10,7 +9,7 @@ use rustix::net::{RecvFlags, recv};
 use crate::error::{Capability, Error, Result};
 use crate::sys::news;
 
-/// Messages that are thrown away at once; the rest keeps the socket readable.
+/// Limit on messages discarded per call; the rest keeps the socket readable.
 const BUDGET: usize = 64;
 
 /// Readable when an interface of the network namespace has changed.
@@ -27,13 +26,13 @@ impl Watch {
         Ok(Watch { fd })
     }
 
-    /// Something has changed since the last question.
+    /// An interface has changed since the last call.
     pub fn changed(&self) -> Result<bool> {
         let mut changed = false;
         for _ in 0..BUDGET {
-            // The messages are not read: a byte of each is enough to be rid of it.
+            // The content does not matter: reading one byte discards a message.
             match recv(&self.fd, &mut [0u8; 1], RecvFlags::DONTWAIT) {
-                // More news than room for it is news.
+                // ENOBUFS: notifications were lost, so something has changed.
                 Ok(_) | Err(Errno::NOBUFS) => changed = true,
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}

@@ -1,4 +1,4 @@
-//! Real programs and real connections through a TAP and a LAN port (P8), with offloads passed on and done by hand.
+//! Programs and TCP connections through a TAP and a LAN port (P8), with offloads passed on and done in software.
 
 mod common;
 
@@ -12,14 +12,14 @@ use verbena_lan::Offloads;
 const BYTES: usize = 8 << 20;
 
 fn ping(from: &Space, to: &str, size: u32) {
-    // Whole packets of this size, one after the other: none may be lost.
+    // Unfragmented packets of this size, one after the other: none may be lost.
     let said = from.command(&format!(
         "ping -q -n -c 20 -i 0.01 -W 5 -M do -s {size} {to}"
     ));
     assert!(said.contains("20 received, 0% packet loss"), "{said}");
 }
 
-/// A stream of bytes that does not repeat.
+/// Pseudo-random bytes.
 fn bytes(seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let mut all = Vec::with_capacity(BYTES);
@@ -52,7 +52,7 @@ fn transfer(from: &Space, to: &Space, ip: &str) {
     assert!(receiver.join().unwrap() == sent, "other bytes came");
 }
 
-/// Everything through one world.
+/// All traffic through one bridge.
 fn everything(mtu: u32, taken: Offloads) {
     let world = Bridge::new(mtu, taken);
     ping(&world.host, "10.9.0.2", mtu - 28);
@@ -64,7 +64,7 @@ fn everything(mtu: u32, taken: Offloads) {
     }
     let [frames, super_frames, partial, pieces, unfit, refused] = world.seen.get();
     println!("{mtu} {taken:?}: {:?}", world.seen);
-    // The kernel did leave work to us, or nothing was tested.
+    // The kernel did use the offloads, or nothing was tested.
     assert!(super_frames > 0 && partial > super_frames);
     assert!(taken == Offloads::ALL || pieces > frames);
     assert_eq!((unfit, refused), (0, 0));

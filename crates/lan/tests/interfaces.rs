@@ -1,4 +1,4 @@
-//! Settings and states of real interfaces, seen from both sides, and what happens when they go.
+//! Settings and states of kernel interfaces from both sides, and what happens when they are deleted.
 
 mod common;
 
@@ -42,19 +42,19 @@ fn p8_settings_are_read_back_by_us_and_by_others() {
             "{said}"
         );
         assert!(!interface.link().unwrap().up);
-        // It is followed when it gets another name.
+        // A renamed interface is followed.
         space.ip("link set tap0 name other");
         assert_eq!(interface.name().unwrap(), "other");
         interface.set_mtu(1400).unwrap();
         assert!(space.ip("link show other").contains("mtu 1400"));
-        // What cannot be is refused, with the numbers.
+        // Invalid values are errors that name the call.
         for mtu in [0, 70_000, u32::MAX] {
             let why = interface.set_mtu(mtu).unwrap_err();
             assert!(why.to_string().contains("SIOCSIFMTU"), "{why}");
         }
         let group = interface.set_mac(Mac::BROADCAST).unwrap_err();
         assert!(matches!(group, Error::NoStation { .. }), "{group}");
-        // Nobody else gets it, and it goes when it is dropped.
+        // It cannot be opened again, and is deleted when dropped.
         let again = space.run(|| Tap::create("other", 1)).unwrap_err();
         assert!(matches!(again, Error::InUse { .. }), "{again}");
         drop(tap);
@@ -127,12 +127,12 @@ fn p8_what_is_down_or_gone_loses_frames_and_says_so() {
         let bytes = frame(Mac::BROADCAST, 100);
         let frames = [(); 3].map(|()| Frame::new(Vnet::PLAIN, &bytes).unwrap());
         let all = |done, refused| verbena_lan::Written { done, refused };
-        // The TAP was never switched on.
+        // The TAP is still down.
         assert_eq!(queue.write(&frames), Ok(all(3, 3)));
         assert_eq!(queue.put(&Vnet::PLAIN, &bytes), Ok(Put::Refused));
         tap.interface().set_up(true).unwrap();
         assert_eq!(queue.write(&frames), Ok(all(3, 0)));
-        // The port goes down and comes again, and is still the same port.
+        // The port works again after the interface was down.
         let mut batch = Batch::new(8);
         unit.ip("link set u0 down");
         assert_eq!(port.write(&frames), Ok(all(3, 3)));
@@ -145,12 +145,12 @@ fn p8_what_is_down_or_gone_loses_frames_and_says_so() {
             batch.frames().iter().any(|f| f.bytes() == bytes)
         });
         assert_eq!(port.write(&frames), Ok(all(3, 0)));
-        // One that is too long is lost alone.
+        // Of three frames only the one that is too long is lost.
         let long = frame(Mac::BROADCAST, 3000);
         let long = Frame::new(Vnet::PLAIN, &long).unwrap();
         let mixed = [frames[0].clone(), long, frames[1].clone()];
         assert_eq!(port.write(&mixed), Ok(all(3, 1)));
-        // Both go.
+        // Both interfaces are deleted.
         unit.ip("link del u0");
         let gone = port.write(&frames).unwrap_err();
         assert!(matches!(gone, Error::NoInterface { .. }), "{gone}");
@@ -173,7 +173,7 @@ fn a_tag_and_an_unfinished_checksum_pass_a_port_as_they_are() {
         || {
             let (unit, lan) = (Space::new(), Space::new());
             unit.join("u0", &lan, "l0");
-            // Neighbour discovery would speak up in between.
+            // Neighbour discovery would send frames in between.
             unit.run(|| std::fs::write("/proc/sys/net/ipv6/conf/u0/disable_ipv6", "1"))
                 .unwrap();
             lan.run(|| std::fs::write("/proc/sys/net/ipv6/conf/l0/disable_ipv6", "1"))
@@ -210,7 +210,7 @@ fn a_tag_and_an_unfinished_checksum_pass_a_port_as_they_are() {
                 let came = batch.frames().last().unwrap();
                 assert_eq!(came.bytes(), bytes);
                 assert_eq!(came.vnet().partial, vnet.partial);
-                // What we send ourselves does not come back to us.
+                // Sent frames do not come back.
                 assert_eq!(peer.read(&mut batch).unwrap().frames, 0);
             }
             let counters = port.counters().unwrap();
@@ -238,14 +238,14 @@ fn every_queue_carries_frames() {
                 batch.frames().iter().any(|f| f.bytes() == bytes)
             });
         }
-        // A room that is too small loses a frame, and says so; the next one comes.
+        // A buffer that is too short loses a frame, which is reported; the next one arrives.
         let small = frame(Mac::new([2, 0, 0, 0, 0, 3]), 100);
         assert_eq!(port.put(&Vnet::PLAIN, &small), Ok(Put::Sent));
         until("it is lost", || {
             let mut queues = tap.queues().iter();
             queues.any(|queue| queue.take(&mut [0; 50]) == Ok(Took::Lost))
         });
-        // What the system sends comes to some queue.
+        // A frame from the kernel arrives at one of the queues.
         let bytes = frame(Mac::new([2, 0, 0, 0, 0, 3]), 100);
         assert_eq!(port.put(&Vnet::PLAIN, &bytes), Ok(Put::Sent));
         until("it came down", || {
@@ -286,7 +286,7 @@ fn the_missing_right_is_named() {
         let complained = String::from_utf8_lossy(&ran.stderr);
         assert!(ran.status.success(), "{said}{complained}");
         assert!(said.contains("1 passed"), "{said}");
-        // What an administrator made stays when its user is gone.
+        // A persistent interface stays when it is dropped.
         assert!(space.ip("link").contains("mine"));
     });
 }
@@ -303,9 +303,9 @@ fn without_rights() {
     let interface = Interface::named("u0").unwrap();
     lacks(interface.set_mtu(1400).unwrap_err(), Capability::NetAdmin);
     lacks(interface.set_up(true).unwrap_err(), Capability::NetAdmin);
-    // Looking is everybody's right.
+    // Reading settings needs no capability.
     assert_eq!(interface.mtu(), Ok(1500));
-    // What an administrator made for this user needs no right, but to switch it on.
+    // An interface that an administrator made for this user needs none either, except to set it up.
     let mine = Tap::create("mine", 1).unwrap();
     assert_eq!(mine.set_offloads(Offloads::ALL), Ok(Offloads::ALL));
     mine.set_carrier(true).unwrap();
@@ -313,7 +313,7 @@ fn without_rights() {
         mine.interface().set_up(true).unwrap_err(),
         Capability::NetAdmin,
     );
-    // Another kind of interface has the name.
+    // An interface of another kind has the name.
     let other = Tap::create("u0", 1).unwrap_err();
     assert!(other.to_string().contains("of another kind"), "{other}");
 }

@@ -1,14 +1,14 @@
-//! One interface opened for several threads: each frame comes to exactly one of them.
+//! One interface opened for several threads: each frame arrives at exactly one of them.
 
 mod common;
 
 use common::{Space, privileged, until};
 use verbena_lan::{Batch, Error, Frame, Mac, Port, Put, Tap, Vnet};
 
-/// Datagrams of so many flows.
+/// The number of flows.
 const FLOWS: u8 = 64;
 
-/// The first frame of a flow, or another one.
+/// Frame number `nth` of a flow.
 fn frame(to: Mac, flow: u8, nth: u8) -> Vec<u8> {
     let mut frame = vec![0; 60];
     frame[..6].copy_from_slice(&to.octets());
@@ -24,7 +24,7 @@ fn frame(to: Mac, flow: u8, nth: u8) -> Vec<u8> {
     frame
 }
 
-/// What each port has, as flow and number, of those frames.
+/// The frames of this test that each port has received, as flow and number.
 fn taken(ports: &[Port]) -> Vec<Vec<[u8; 2]>> {
     let mut batch = Batch::new(64);
     let each = ports.iter().map(|port| {
@@ -39,12 +39,12 @@ fn taken(ports: &[Port]) -> Vec<Vec<[u8; 2]>> {
     each.collect()
 }
 
-/// Waits for so many frames in all that are the first or second of their flow; others may come late, and do not count.
+/// Waits for `count` frames in all that are the first or second of their flow; other frames may arrive late, and do not count.
 fn gathered(ports: &[Port], count: usize) -> Vec<Vec<[u8; 2]>> {
     gathered_of(ports, count, |nth| nth < 2)
 }
 
-/// Waits for so many frames in all with such a number; others do not count.
+/// Waits for `count` frames in all with such a number; others do not count.
 fn gathered_of(ports: &[Port], count: usize, meant: impl Fn(u8) -> bool) -> Vec<Vec<[u8; 2]>> {
     let mut all = vec![Vec::new(); ports.len()];
     until("all have come", || {
@@ -56,14 +56,14 @@ fn gathered_of(ports: &[Port], count: usize, meant: impl Fn(u8) -> bool) -> Vec<
     all
 }
 
-/// Each frame at exactly one, those of a flow at the same, and nobody idle.
+/// Each frame arrived at exactly one port, those of a flow at the same one, and every port has some.
 fn shared_out(got: &[Vec<[u8; 2]>]) {
     let mut seen: Vec<[u8; 2]> = got.iter().flatten().copied().collect();
     seen.sort_unstable();
     let sent: Vec<[u8; 2]> = (0..FLOWS).flat_map(|f| [[f, 0], [f, 1]]).collect();
     assert_eq!(seen, sent, "each once");
     for (at, mine) in got.iter().enumerate() {
-        // Of 64 flows none at one of four ports: once in a hundred million.
+        // Probability that one of four ports gets none of 64 flows: about one in a hundred million.
         assert!(!mine.is_empty(), "port {at} got nothing");
         for [flow, _] in mine {
             let both = mine.iter().filter(|[f, _]| f == flow).count();
@@ -79,7 +79,7 @@ fn p8_each_frame_comes_to_one_port_of_several() {
         unit.join("u0", &lan, "l0");
         let open = |queues| unit.run(|| Port::open_several("u0", true, queues));
         let ports = open(4).unwrap();
-        // Another group of the same interface, and somebody alone, have everything once more.
+        // Another group and a single port on the same interface receive everything too.
         let others = open(2).unwrap();
         let alone = open(1).unwrap();
         assert!(ports[0].interface().is_promiscuous().unwrap());
@@ -95,7 +95,7 @@ fn p8_each_frame_comes_to_one_port_of_several() {
                 assert!(taken(group).iter().all(Vec::is_empty), "none twice");
             }
         }
-        // What one of them sends comes to the peer, and to none of them; nor does what others on this machine send.
+        // A sent frame arrives at the peer and at no port of the sender's machine.
         for flow in 0..FLOWS {
             for sender in [&ports[usize::from(flow % 4)], &others[0], &alone[0]] {
                 let sent = sender.put(&Vnet::PLAIN, &frame(station, flow, 2));
@@ -107,7 +107,7 @@ fn p8_each_frame_comes_to_one_port_of_several() {
         for group in [&ports[..], &others, &alone] {
             assert!(taken(group).iter().all(Vec::is_empty), "an echo");
         }
-        // Off and on again: they still share.
+        // Down and up again: the group still shares frames.
         unit.ip("link set u0 down");
         unit.ip("link set u0 up");
         until("frames come again", || {
@@ -122,7 +122,7 @@ fn p8_each_frame_comes_to_one_port_of_several() {
         shared_out(&gathered(&ports, 2 * usize::from(FLOWS)));
         drop((ports, others, alone));
         let interface = unit.run(|| verbena_lan::Interface::named("u0")).unwrap();
-        // A program that another test starts has our sockets, too, for a moment.
+        // A child process of another test may hold copies of the sockets until it calls exec.
         until("nobody hears everything any more", || {
             !interface.is_promiscuous().unwrap()
         });
@@ -138,7 +138,7 @@ fn what_cannot_be_shared_says_why() {
             let no = space.run(|| Port::open_several("u0", true, queues));
             assert!(matches!(no, Err(Error::Queues { .. })), "{no:?}");
         }
-        // Before Linux 6.13 it must be up.
+        // Before Linux 6.13 the interface must be up.
         match space.run(|| Port::open_several("u0", true, 2)) {
             Ok(ports) => assert_eq!(ports.len(), 2),
             Err(error) => assert_eq!(error, Error::Down { name: "u0".into() }),

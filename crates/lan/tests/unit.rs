@@ -1,4 +1,4 @@
-//! A unit in small: several hosts' TAPs and one LAN port on a real switch (P9).
+//! A small I/O unit: several hosts' TAPs and one LAN port on a switch (P9).
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::{Space, privileged, until};
 use verbena_lan::{Batch, Limits, Mac, Misuse, Offloads, Port, PortId, Role, Switch, Taken, Tap};
 
-/// What hangs on a port of the switch.
+/// The interface behind a port of the switch.
 enum End {
     Host(Tap),
     Lan(Port),
@@ -26,7 +26,7 @@ impl End {
         }
     }
 
-    /// Lost if there is no room: pings come again.
+    /// The frame is lost if there is no room: pings are repeated.
     fn write(&self, frame: &verbena_lan::Frame) {
         let one = std::slice::from_ref(frame);
         match self {
@@ -76,7 +76,7 @@ impl Unit {
         })
     }
 
-    /// A host with its own namespace, address and TAP.
+    /// Adds a host with its own namespace, address and TAP.
     fn host(&self, space: &Space, last: u8) -> Result<PortId, Misuse> {
         let tap = space.run(|| Tap::create("tap0", 1)).unwrap();
         let mac = Mac::new([2, 0, 0, 0, 9, last]);
@@ -160,16 +160,16 @@ fn p9_hosts_and_lan_reach_each_other_and_a_host_that_goes_disturbs_nobody() {
         ] {
             assert!(pings(from, to, 5), "to {to}");
         }
-        // Nobody else may come with that address while its owner is there.
+        // No other host can be added with an owned address.
         let thief = Space::new();
         assert!(matches!(served.host(&thief, 1), Err(Misuse::Owned { .. })));
-        // A host goes; the others go on, and it may come again.
+        // A host leaves; the others are not affected, and it may return.
         served.remove(first);
         until("its interface is gone", || !one.ip("link").contains("tap0"));
         assert!(!pings(&two, 1, 1) && pings(&two, 9, 5) && pings(&lan, 2, 5));
         let first = served.host(&one, 1).unwrap();
         assert!(pings(&two, 1, 5) && pings(&one, 9, 5));
-        // With another's address it reaches nobody, and that is counted.
+        // Frames from another host's address reach no port and are counted.
         let spoofed = |id| served.with(|state| state.switch.statistics(id).unwrap().spoofed);
         assert_eq!((spoofed(first), spoofed(second)), (0, 0));
         one.ip("link set tap0 address 02:00:00:00:09:02");

@@ -1,6 +1,5 @@
-//! A connection of Verbena that nobody uses: how often it wakes anybody.
-//! It promises to count every thread of the process but the one that counts, after everything has come to rest.
-//! It refuses to send anything meanwhile.
+//! Wake-ups of idle Verbena connections: voluntary context switches of all threads of the process but the counting one. Counting starts
+//! after a pause for startup, and nothing is sent meanwhile.
 
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use crate::job::{Figures, Job};
 use crate::many::{Side, join_all};
 use crate::usage;
 
-/// How long startup and its timers get to come to rest.
+/// The pause after startup, for its timers to expire.
 const REST: Duration = Duration::from_millis(500);
 
 fn count(job: &Job) -> Result<Figures> {
@@ -51,7 +50,7 @@ pub(crate) fn call(job: &Job) -> Result<Figures> {
         Ok((qp, joining))
     })?;
     let figures = count(job)?;
-    // The peer may still count.
+    // The peer may still be counting.
     std::thread::sleep(REST);
     drop(qps);
     Ok(figures)

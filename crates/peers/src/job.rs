@@ -1,6 +1,5 @@
-//! What both sides of a measurement are told, and what each says afterwards.
-//! It promises that a measurement ends by time, not by count, so that a busy machine makes it worse and not endless.
-//! It refuses units: seconds, bytes and messages are plain numbers here.
+//! The parameters of a measurement, which both sides get, and the figures that each side returns. A measurement ends by time and not by
+//! count, so that a busy machine makes it less accurate but not longer. Seconds, bytes and messages are plain numbers.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -80,36 +79,36 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Messages under way at once where there are many connections: of few no more than sixteen on each.
+    /// Messages in flight on many connections; with few connections at most sixteen on each.
     pub(crate) fn under_way(&self) -> usize {
         (self.depth as usize).min(16 * self.connections)
     }
 }
 
-/// What one side saw.
+/// The figures of one side.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Figures {
-    /// Messages of the measured time.
+    /// Messages in the measured time.
     pub(crate) messages: u64,
-    /// Bytes of the measured time.
+    /// Bytes in the measured time.
     pub(crate) bytes: u64,
     /// The measured time.
     pub(crate) seconds: f64,
-    /// The middle of the times of one message (half a round trip, or a round trip of a read), in seconds.
+    /// The median time of one message (half a round trip, or the round trip of a read), in seconds.
     pub(crate) median: f64,
     /// The 99th percentile of them.
     pub(crate) p99: f64,
-    /// Processor time from the connection's beginning to its end.
+    /// Processor time from the start of the connection to its end.
     pub(crate) cpu: f64,
-    /// Bytes from the connection's beginning to its end.
+    /// Bytes from the start of the connection to its end.
     pub(crate) carried: u64,
     /// Growth of resident memory by the connections, in bytes.
     pub(crate) grown: u64,
-    /// Voluntary context switches of all threads but the one that counts.
+    /// Voluntary context switches of all threads but the counting one.
     pub(crate) wakeups: u64,
 }
 
-/// The time to measure: first the warming up, then what counts.
+/// The warm-up time and the measured time.
 pub(crate) struct Timer {
     span: Duration,
     begin: Instant,
@@ -127,12 +126,12 @@ impl Timer {
         }
     }
 
-    /// What counts begins here and not before: warming up took longer.
+    /// Starts the measured time now, because the warm-up took longer.
     fn begin_now(&mut self, now: Instant) {
         (self.begin, self.end) = (now, now + self.span);
     }
 
-    /// Whether what began then counts.
+    /// Whether an operation that started at this time is in the measured time.
     pub(crate) fn counts(&self, at: Instant) -> bool {
         at >= self.begin
     }
@@ -142,10 +141,10 @@ impl Timer {
     }
 }
 
-/// Counts what a stream has carried.
+/// Counts the messages of a stream.
 pub(crate) struct Meter {
     timer: Timer,
-    /// Messages that only warm up, however long they take.
+    /// Messages that belong to the warm-up, however long they take.
     warming: u64,
     size: u64,
     carried: u64,
@@ -163,8 +162,8 @@ impl Meter {
         }
     }
 
-    /// Of many connections: nothing counts before each has carried two messages. What the first one finds cold, or makes,
-    /// is the cost of a connection's beginning, and there are so many that the time alone would measure little else.
+    /// For many connections: nothing counts before two messages per connection. The first one has the costs of a new connection (cold
+    /// caches, allocations), and with many connections the measured time would contain little else.
     pub(crate) fn of_connections(job: &Job) -> Meter {
         Meter {
             warming: 2 * job.connections as u64,
@@ -172,7 +171,7 @@ impl Meter {
         }
     }
 
-    /// So many messages more are through; false when the time is over.
+    /// Adds messages; false when the time is over.
     pub(crate) fn more(&mut self, messages: u64) -> bool {
         self.carried += messages;
         let now = Instant::now();
@@ -183,7 +182,7 @@ impl Meter {
         self.from.is_none() || !self.timer.is_over(now)
     }
 
-    /// What it saw up to now.
+    /// The figures so far.
     pub(crate) fn figures(&self) -> Figures {
         let now = Instant::now();
         let (from, before) = self.from.unwrap_or((now, self.carried));
@@ -198,7 +197,7 @@ impl Meter {
     }
 }
 
-/// What a list of times says.
+/// The figures of a list of times.
 pub(crate) fn of_times(mut times: Vec<Duration>, size: u32) -> Figures {
     times.sort_unstable();
     let at = |fraction: f64| {

@@ -1,6 +1,5 @@
-//! `verbena-peers`: one side of one measurement for `cargo xtask peers`, over plain TCP or through Verbena's Rust API.
-//! It promises one line of JSON with what this side saw, and that both sides are told apart by their first word only.
-//! It refuses to compare: that is `xtask`'s, which starts two of these and the other contenders by turns.
+//! `verbena-peers`: one side of one measurement for `cargo xtask peers`, over plain TCP or through Verbena's Rust API. Both sides get the
+//! same arguments after the subcommand, and print their figures as one line of JSON. `xtask` starts both sides, and compares.
 
 #![forbid(unsafe_code)]
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -1,6 +1,6 @@
-//! Many connections of Verbena at once: what each costs in memory on either side, and what all carry together.
-//! It promises that all are there and have carried something before anything is measured, and that messages take turns on them.
-//! It refuses fewer connections than it was asked for: then it says how many descriptors it may have.
+//! Many Verbena connections at once: the memory of each on either side, and the throughput of all. Memory is measured when all are
+//! connected, throughput after a warm-up of two messages per connection, with messages posted on them in turn. If the descriptor limit is
+//! too low for all connections, the measurement fails with that limit.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use crate::job::{Figures, Job, Meter};
 use crate::rdma::device;
 use crate::usage;
 
-/// Connections in startup at once; a listener keeps 128 waiting.
+/// Connections in startup at once; a listener's backlog is 128.
 const WINDOW: usize = 100;
 
-/// One side: everything that is there before the first connection.
+/// The objects of one side that exist before the first connection.
 pub(crate) struct Side {
     pub(crate) device: Device,
     pd: Pd,
     cq: Cq,
     pub(crate) memory: Memory,
-    /// Requests that one queue pair holds: completions do not come in turn, so that one may have them all.
+    /// Requests of one queue pair: completions are not in turn, so that one queue pair may have all of them.
     depth: usize,
 }
 
@@ -56,7 +56,7 @@ impl Side {
     }
 }
 
-/// Starts one after the other, with some in startup at once.
+/// Starts connections one after the other, with up to `WINDOW` in startup at once.
 pub(crate) fn join_all(
     count: usize,
     mut start: impl FnMut() -> Result<(Qp, Joining)>,
@@ -122,7 +122,7 @@ pub(crate) fn call(job: &Job) -> Result<Figures> {
     })
 }
 
-/// Writes on each in turn, as many under way at once on all together as on one.
+/// Writes on the connections in turn, with a limit on the writes in flight on all of them together.
 fn write_in_turn(job: &Job, side: &Side, qps: &[Qp], remote: &RemoteMemory) -> Result<Figures> {
     let source = [side.memory.sge(0, job.size as usize)?];
     let (mut turn, mut under, mut going) = (0, 0_usize, true);

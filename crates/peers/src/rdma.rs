@@ -1,6 +1,5 @@
-//! Verbena through its Rust API: a message to and fro, a read, or many under way, polling or asleep in events.
-//! It promises that every message completed well, and that the server ends when the caller has gone.
-//! It refuses to know more of the adapter than its queue pairs, memory and completion queue (`verbena_cli::bench`).
+//! Verbena through its Rust API: ping-pong, reads, or many messages in flight, polling or sleeping in events. Every message must complete
+//! successfully, and the server ends when the caller has disconnected. The adapter's objects are those of `verbena_cli::bench`.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +12,14 @@ use crate::job::{Figures, Job, Kind, Meter, Timer, of_times};
 use crate::tcp::spent;
 use crate::usage;
 
-/// Receives that wait in a ping-pong.
+/// Posted receives of a ping-pong.
 const RECEIVES: usize = 128;
-/// The turn by whose mark the last message is known.
+/// The turn whose mark identifies the last message.
 const LAST: usize = 1;
-/// Empty polls after which it is asked whether the peer is there, which costs more than a poll.
+/// Empty polls between checks whether the peer is connected, which cost more than a poll.
 const IDLE: u32 = 4096;
 
-/// What both sides know where Verbena encrypts.
+/// The pre-shared key of encrypted measurements.
 const KEY: &str = "a key that only measurements use";
 
 pub(crate) fn device(job: &Job) -> Result<Device> {
@@ -86,7 +85,7 @@ pub(crate) fn serve(job: &Job) -> Result<Figures> {
         }
         (Op::Send, _) => receive(job, &station, |_| Ok(()))?,
         (Op::Write, Kind::Latency) => answer_writes(&station, &remote)?,
-        // The adapter does what there is to do.
+        // The adapter needs no help from the program.
         _ => {
             while station.is_joined() {
                 std::thread::sleep(Duration::from_millis(5));
@@ -96,7 +95,7 @@ pub(crate) fn serve(job: &Job) -> Result<Figures> {
     Ok(spent(before))
 }
 
-/// Tells the server that this was all, and waits until it goes or a second is over.
+/// Sends the last message, and waits until the server has disconnected or a second is over.
 fn say_last(station: &Station, remote: &RemoteMemory) -> Result<()> {
     let (mut wcs, start) = ([BLANK; 64], Instant::now());
     station.mark(LAST)?;
@@ -107,7 +106,7 @@ fn say_last(station: &Station, remote: &RemoteMemory) -> Result<()> {
     Ok(())
 }
 
-/// Takes messages until the peer goes, each with an answer of the caller's.
+/// Receives messages until the peer disconnects, and calls `answer` for each.
 fn receive(
     job: &Job,
     station: &Station,
@@ -126,11 +125,11 @@ fn receive(
             Ok(())
         });
         match taken {
-            // Who sleeps is not told that the peer has gone, as on any adapter: the last message says so.
+            // A thread that sleeps in events is not woken by a disconnect; the last message ends it.
             Ok(_) if last => return Ok(()),
             Ok(0) => {}
             Ok(_) => idle = 0,
-            // The receives that were left when the peer went.
+            // Receives that were flushed when the peer disconnected.
             Err(_) if !station.is_joined() => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -138,7 +137,7 @@ fn receive(
     Ok(())
 }
 
-/// Takes completions, and says of each whether it is of something sent; returns how many.
+/// Takes completions and calls `each` with whether it is of a send; returns their number.
 fn take(
     events: bool,
     station: &Station,
@@ -211,7 +210,7 @@ fn round_trips(
     let (mut wcs, mut times, timer) = ([BLANK; 16], Vec::new(), Timer::start(job));
     for turn in 0.. {
         let start = Instant::now();
-        // On a busy machine one round trip can take longer than all the time.
+        // On a busy machine one round trip can take longer than the whole measurement.
         if timer.is_over(start) && !times.is_empty() {
             break;
         }
@@ -231,7 +230,7 @@ fn round_trips(
                 }
             }
         }
-        // A read is a whole round trip.
+        // A read is timed as a whole round trip.
         let ways = if op == Op::Read { 1 } else { 2 };
         if timer.counts(start) {
             times.push(start.elapsed() / ways);
@@ -250,7 +249,7 @@ fn stream(job: &Job, station: &Station, remote: &RemoteMemory) -> Result<Figures
     let mut going = true;
     while going || under > 0 {
         let room = if going { depth - under } else { 0 };
-        // In batches, as a program that wants throughput does.
+        // In batches, as programs do for throughput.
         if room > 0 && room >= depth.div_ceil(4) {
             for from in (0..room).step_by(list) {
                 station.post(0, remote, list.min(room - from))?;

@@ -1,6 +1,6 @@
-//! Many connections of plain TCP at once, as `many` has them of Verbena: the limit that the system sets to that pattern.
-//! It promises the same order (each in turn), as many messages under way, and an answer to each that ends it; no message
-//! has a head, and nobody asks a socket that has nothing to say. It refuses to look at the bytes.
+//! Many plain TCP connections at once, as `many` has them of Verbena: the limit of the system for that pattern. The order (each in turn)
+//! and the number of messages in flight are the same, and each message is answered. Messages have no header, and sockets are read only
+//! when epoll reports them.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,26 +11,26 @@ use rustix::event::{Timespec, epoll};
 use crate::job::{Figures, Job, Meter};
 use crate::usage;
 
-/// Bytes of an answer: as many as an acknowledgement of Verbena's with its frame.
+/// Length of an answer: that of an acknowledgement of Verbena with its frame.
 const ANSWER: usize = 24;
-/// Most that one wait reports.
+/// Limit on events of one wait.
 const EVENTS: usize = 64;
 
 const COMES: epoll::EventFlags = epoll::EventFlags::IN;
 const ROOM: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::OUT);
 
-/// One socket, and how far it is.
+/// One socket and its progress.
 struct Link {
     socket: TcpStream,
     /// Bytes to send.
     left: usize,
-    /// Bytes that have come of the message that is coming.
+    /// Bytes received of the current message.
     came: usize,
-    /// Room is waited for.
+    /// The socket buffer is full, and epoll waits for room.
     full: bool,
 }
 
-/// All of one side, and who watches them.
+/// All sockets of one side, and their epoll instance.
 struct Links {
     all: Vec<Link>,
     poller: rustix::fd::OwnedFd,
@@ -60,7 +60,7 @@ impl Links {
         Ok(())
     }
 
-    /// Fills `ready`; for ever if there is no timeout.
+    /// Fills `ready`; without a timeout it blocks until there is an event.
     fn wait(&mut self, timeout: Option<&Timespec>) -> Result<()> {
         self.ready.clear();
         let room = rustix::buffer::spare_capacity(&mut self.ready);
@@ -68,12 +68,12 @@ impl Links {
         Ok(())
     }
 
-    /// Sends what is left, as far as there is room; the bytes repeat.
+    /// Sends what is left, as far as there is room; all messages have the same bytes.
     fn send(&mut self, at: usize, bytes: &[u8]) -> Result<()> {
         let link = &mut self.all[at];
         let mut full = false;
         while link.left > 0 && !full {
-            // Of the oldest message that has not left, what has not left.
+            // The unsent part of the oldest unsent message.
             let rest = (link.left - 1) % bytes.len() + 1;
             match link.socket.write(&bytes[bytes.len() - rest..]) {
                 Ok(n) => link.left -= n,
@@ -90,7 +90,7 @@ impl Links {
         Ok(())
     }
 
-    /// Reads once, up to the end of the message; how many messages that ended, none if the stream did.
+    /// Reads once, up to the end of the message; returns how many messages that completed, or `None` at the end of the stream.
     fn take(&mut self, at: usize, bytes: &mut [u8]) -> Result<Option<u64>> {
         let link = &mut self.all[at];
         let rest = bytes.len() - link.came;
@@ -107,7 +107,7 @@ impl Links {
     }
 }
 
-/// Takes messages and answers each, asleep while there are none.
+/// Receives messages and answers each, asleep while there are none.
 pub(crate) fn serve(job: &Job) -> Result<Figures> {
     usage::allow_connections(job.connections)?;
     let listener = TcpListener::bind(job.at).with_context(|| format!("cannot bind {}", job.at))?;
@@ -143,7 +143,7 @@ pub(crate) fn serve(job: &Job) -> Result<Figures> {
     })
 }
 
-/// Sends on each in turn, polling for answers.
+/// Sends on each connection in turn, polling for answers.
 pub(crate) fn call(job: &Job) -> Result<Figures> {
     usage::allow_connections(job.connections)?;
     let (before, cpu) = (usage::resident()?, usage::cpu());

@@ -1,6 +1,5 @@
-//! Plain TCP as a good C program does it: what everybody else is measured against.
-//! It promises no delay, no copy that could be left out, and the same bytes on both sides; the end of the socket ends the server.
-//! It refuses to look at the bytes.
+//! Plain TCP as in a well-written C program: the baseline of the comparison. `TCP_NODELAY` is set and bytes are not copied needlessly.
+//! The server ends at the end of the stream; neither side looks at the bytes.
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -12,9 +11,9 @@ use rustix::net::sockopt;
 use crate::job::{Figures, Job, Kind, Meter, Timer, of_times};
 use crate::usage;
 
-/// Bytes that one read of a plain stream asks for.
+/// Length of one read of a plain stream.
 const CHUNK: usize = 64 << 10;
-/// Bytes before the payload of a frame: its length, and what a protocol would say.
+/// Length of a frame's header: its payload length, and room for what a protocol would add.
 const HEAD: usize = 16;
 
 pub(crate) fn accept(job: &Job) -> Result<TcpStream> {
@@ -31,7 +30,7 @@ pub(crate) fn connect(job: &Job) -> Result<TcpStream> {
     Ok(socket)
 }
 
-/// The options of a good program: no delay, and on one host nothing that spaces bytes out by a timer, as with Verbena.
+/// Socket options: no delay, and on loopback a congestion control without pacing, as with Verbena.
 fn tune(socket: &TcpStream) -> Result<()> {
     socket.set_nodelay(true)?;
     if socket.peer_addr()?.ip().is_loopback() {
@@ -40,7 +39,7 @@ fn tune(socket: &TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// Sends back what comes, until the end.
+/// Echoes messages until the end of the stream.
 pub(crate) fn answer(job: &Job) -> Result<Figures> {
     let mut socket = accept(job)?;
     socket.set_nonblocking(job.kind == Kind::Pingpong)?;
@@ -56,7 +55,7 @@ pub(crate) fn answer_on(job: &Job, stream: &mut (impl Read + Write)) -> Result<F
     Ok(spent(before))
 }
 
-/// A message to and fro, again and again.
+/// Ping-pong.
 pub(crate) fn ask(job: &Job) -> Result<Figures> {
     let mut socket = connect(job)?;
     socket.set_nonblocking(job.kind == Kind::Pingpong)?;
@@ -69,7 +68,7 @@ pub(crate) fn ask_on(job: &Job, stream: &mut (impl Read + Write)) -> Result<Figu
     let (mut times, timer) = (Vec::new(), Timer::start(job));
     loop {
         let start = Instant::now();
-        // On a busy machine one round trip can take longer than all the time.
+        // On a busy machine one round trip can take longer than the whole measurement.
         if timer.is_over(start) && !times.is_empty() {
             break;
         }
@@ -84,7 +83,7 @@ pub(crate) fn ask_on(job: &Job, stream: &mut (impl Read + Write)) -> Result<Figu
     Ok(of_times(times, job.size))
 }
 
-/// Reads a stream in large pieces, and says when all is there.
+/// Reads a stream in large pieces, and confirms its end.
 pub(crate) fn take_plain(job: &Job) -> Result<Figures> {
     let mut socket = accept(job)?;
     let (mut bytes, before) = (vec![0; CHUNK], usage::cpu());
@@ -105,7 +104,7 @@ pub(crate) fn give_plain(job: &Job) -> Result<Figures> {
     finish(&mut socket, &meter, before)
 }
 
-/// The head of the next frame is read with the payload of this one, by one call.
+/// Reads the header of the next frame together with the payload of this one, by one call.
 pub(crate) fn take_framed(job: &Job) -> Result<Figures> {
     let mut socket = accept(job)?;
     let (mut target, before) = (vec![0; job.size.max(1) as usize], usage::cpu());
@@ -119,7 +118,7 @@ pub(crate) fn take_framed(job: &Job) -> Result<Figures> {
     Ok(spent(before))
 }
 
-/// Head and payload leave by one call.
+/// Sends header and payload by one call.
 pub(crate) fn give_framed(job: &Job) -> Result<Figures> {
     let mut socket = connect(job)?;
     let (bytes, before) = (vec![7; job.size.max(1) as usize], usage::cpu());
@@ -132,7 +131,7 @@ pub(crate) fn give_framed(job: &Job) -> Result<Figures> {
     finish(&mut socket, &meter, before)
 }
 
-/// Waits until the server has everything.
+/// Waits until the server has received everything.
 fn finish(socket: &mut TcpStream, meter: &Meter, before: f64) -> Result<Figures> {
     socket.shutdown(Shutdown::Write)?;
     socket.read_exact(&mut [0])?;
@@ -155,7 +154,7 @@ fn head(len: u32) -> [u8; HEAD] {
     head
 }
 
-/// The length that a head says.
+/// The payload length in a header.
 fn length(head: &[u8; HEAD], most: usize) -> Result<usize> {
     let len = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
     if len > most {

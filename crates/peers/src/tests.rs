@@ -1,4 +1,4 @@
-//! Every loop against itself, shortly: that it ends, and that what it says can be true.
+//! A short run of every loop: that it ends, and that its figures are plausible.
 
 use super::*;
 use clap::CommandFactory;
@@ -23,7 +23,7 @@ fn await_listener(at: SocketAddr) {
     }
 }
 
-/// What the server saw, and what the caller saw.
+/// The figures of the server, and those of the caller.
 fn both(words: &str) -> (Figures, Figures) {
     let job = job(words);
     std::thread::scope(|scope| {

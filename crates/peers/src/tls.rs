@@ -1,5 +1,5 @@
-//! TLS over plain TCP as a good program does it, by rustls with the cipher that Verbena prefers and large reads.
-//! What Verbena's encrypted connections are measured against. Neither side checks who the other one is.
+//! TLS over plain TCP as in a well-written program, by rustls with the cipher that Verbena prefers and large reads: the baseline for
+//! Verbena's encrypted connections. Neither side authenticates the other.
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -20,12 +20,12 @@ use crate::job::{Figures, Job, Meter};
 use crate::tcp::{self, spent};
 use crate::usage;
 
-/// Bytes that one read of the socket asks for: rustls itself asks for 4 KiB.
+/// Length of one read of the socket; rustls itself reads 4 KiB.
 const READ: usize = 128 << 10;
-/// Bytes that one read of the stream asks for.
+/// Length of one read of the stream.
 const CHUNK: usize = 64 << 10;
 
-/// A socket whose reads are large.
+/// A socket with large reads.
 struct Transport {
     reader: BufReader<TcpStream>,
     writer: TcpStream,
@@ -63,7 +63,7 @@ fn provider() -> Arc<CryptoProvider> {
     })
 }
 
-/// Believes everybody.
+/// Accepts every certificate.
 #[derive(Debug)]
 struct Anybody;
 
@@ -135,21 +135,21 @@ fn connect(job: &Job) -> Result<StreamOwned<ClientConnection, Transport>> {
     Ok(StreamOwned::new(tls, Transport::new(socket)?))
 }
 
-/// Sends back what comes, until the end.
+/// Echoes messages until the end of the stream.
 pub(crate) fn answer(job: &Job) -> Result<Figures> {
     let mut stream = accept(job)?;
     stream.sock.writer.set_nonblocking(true)?;
     tcp::answer_on(job, &mut stream)
 }
 
-/// A message to and fro, again and again.
+/// Ping-pong.
 pub(crate) fn ask(job: &Job) -> Result<Figures> {
     let mut stream = connect(job)?;
     stream.sock.writer.set_nonblocking(true)?;
     tcp::ask_on(job, &mut stream)
 }
 
-/// Reads a stream in large pieces, and says when all is there.
+/// Reads a stream in large pieces, and confirms its end.
 pub(crate) fn take(job: &Job) -> Result<Figures> {
     let mut stream = accept(job)?;
     let (mut bytes, before) = (vec![0; CHUNK], usage::cpu());

@@ -1,5 +1,5 @@
-//! What this process has used: processor time, resident memory, voluntary switches, descriptors it may have.
-//! It promises the kernel's own numbers. It refuses to guess where the kernel says nothing: that is an error.
+//! Resource usage of this process: processor time, resident memory, voluntary context switches, and the descriptor limit. The numbers are
+//! the kernel's; a missing one is an error.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ pub(crate) fn wakeups() -> Result<u64> {
 fn switches(task: &Path) -> Result<u64> {
     let text = match std::fs::read_to_string(task.join("status")) {
         Ok(text) => text,
-        // Listed, and gone since: NotFound before its file was opened, ESRCH after.
+        // The thread ended after it was listed: NotFound before its file was opened, ESRCH after.
         Err(error) if ended(&error) => return Ok(0),
         Err(error) => return Err(error.into()),
     };
@@ -47,16 +47,16 @@ fn ended(error: &std::io::Error) -> bool {
         || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
 }
 
-/// The number behind a name at a line's beginning.
+/// The number behind a name at the beginning of a line.
 fn field(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// Descriptors that are not connections.
+/// Descriptors for other purposes than connections.
 const SPARE: u64 = 200;
 
-/// Lets this process have so many connections; an error if it may never have as many descriptors.
+/// Raises the descriptor limit for so many connections; an error if that is not possible.
 pub(crate) fn allow_connections(count: usize) -> Result<()> {
     let most = raise_descriptors()?;
     if most < count as u64 + SPARE {
@@ -65,7 +65,7 @@ pub(crate) fn allow_connections(count: usize) -> Result<()> {
     Ok(())
 }
 
-/// As many descriptors as this process may ever have; returns how many.
+/// Raises the descriptor limit to its maximum, and returns it.
 fn raise_descriptors() -> Result<u64> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(
@@ -97,7 +97,7 @@ mod tests {
         assert!(resident().unwrap() > 100 << 10);
     }
 
-    /// The sum alone proves nothing here: threads of other tests end and take their switches with them.
+    /// The sum alone shows nothing: threads of other tests end, and their switches are no longer counted.
     #[test]
     fn a_thread_that_is_woken_is_counted() {
         std::thread::scope(|scope| {

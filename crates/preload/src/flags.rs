@@ -1,4 +1,4 @@
-//! `fcntl` and `ioctl`, whose last argument may be anything: it is passed on as it came.
+//! `fcntl` and `ioctl`, whose last argument may be of any type and is passed on unchanged.
 //! On an rsocket `fcntl` reads and sets the descriptor and status flags, and `ioctl` knows `FIONBIO`, `FIOCLEX` and
 //! `FIONCLEX`; every other request fails with `EINVAL`.
 
@@ -37,7 +37,7 @@ pub(crate) unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_l
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_int) -> c_int {
-    // Close-on-exec belongs to the descriptor, which is one of the system's.
+    // Close-on-exec is a property of the descriptor, which the kernel has too.
     let of_descriptor = [libc::FIOCLEX as c_ulong, libc::FIONCLEX as c_ulong];
     if !mine::is(fd) || of_descriptor.contains(&request) {
         return next!(ioctl(fd => c_int, request => c_ulong, argument => *mut c_int) -> c_int);
@@ -45,7 +45,7 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
     if request != libc::FIONBIO as c_ulong || argument.is_null() {
         return refuse(libc::EINVAL);
     }
-    // SAFETY: not null, and for this request it is a number of the program's.
+    // SAFETY: `argument` is not null, and the caller of `ioctl(FIONBIO)` passes a pointer to an `int` that is valid for this call.
     let on = unsafe { *argument } != 0;
     let flag = if on {
         c_long::from(libc::O_NONBLOCK)

@@ -1,10 +1,9 @@
 //! A library for `LD_PRELOAD` under which the TCP sockets of a program are rsockets (`verbena run --rsockets`, docs/rsockets.md).
-//! It promises to pass everything else on untouched: other families and types, files, pipes, and `errno`.
-//! It refuses what an rsocket cannot do, loudly where a program looks: `dup`, `epoll` and `sendfile` on one fail. A socket
-//! does not survive `fork`.
+//! Everything else is passed on unchanged: other families and types, files, pipes, and `errno`. What an rsocket does not support fails
+//! with an error: `dup`, `epoll_ctl` and `sendfile`. A socket does not survive `fork`.
 //!
-//! Reading order: `next` (whom a call is passed on to) → `mine` (which descriptors are ours) → `plain` (calls with one
-//! descriptor) → `life`, `wait`, `flags`.
+//! Reading order: `next` (the function that a call is passed on to) → `mine` (the descriptors that are rsockets) → `plain` (calls with
+//! one descriptor) → `life`, `wait`, `flags`.
 
 #![cfg_attr(
     not(test),

@@ -1,5 +1,5 @@
-//! How descriptors become rsockets and cease to be: `socket`, `accept`, `close`, and what would make another of one.
-//! It promises that only TCP sockets are turned into rsockets. It refuses copies of a descriptor and event loops of the kernel.
+//! Creation and end of rsockets: `socket`, `accept`, `close`, and calls that would duplicate one. Only TCP sockets become rsockets.
+//! Duplicating one, adding it to an epoll instance and `sendfile` fail.
 
 use core::ffi::{c_int, c_long, c_void};
 
@@ -8,7 +8,7 @@ use libc::{off_t, size_t, sockaddr, socklen_t, ssize_t};
 use crate::mine;
 use crate::next::{next, ours, refuse};
 
-/// Bits of a type that are no type.
+/// Flags in the type argument.
 const FLAGS: c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
 
 pub(crate) fn is_tcp(domain: c_int, kind: c_int, protocol: c_int) -> bool {
@@ -17,7 +17,7 @@ pub(crate) fn is_tcp(domain: c_int, kind: c_int, protocol: c_int) -> bool {
         && matches!(protocol, 0 | libc::IPPROTO_TCP)
 }
 
-/// Notes a new rsocket.
+/// Registers a new rsocket.
 fn note(fd: c_int) -> c_int {
     if fd >= 0 && !mine::add(fd) {
         ours!(rclose(fd => c_int) -> c_int);
@@ -70,7 +70,7 @@ pub(crate) unsafe extern "C" fn accept4(
     if !mine::is(fd) {
         return next!(accept4(fd => c_int, addr => *mut sockaddr, len => *mut socklen_t, flags => c_int) -> c_int);
     }
-    // SAFETY: the program's word.
+    // SAFETY: the caller of `accept4` guarantees the contract of `accept` for `addr` and `len`, which are passed on unchanged.
     let made = unsafe { accept(fd, addr, len) };
     if made >= 0 {
         for (flag, command, value) in [
@@ -92,14 +92,14 @@ pub(crate) unsafe extern "C" fn accept4(
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn close(fd: c_int) -> c_int {
-    // Forgotten before: whoever gets the number next must not be taken for an rsocket.
+    // Removed before the descriptor is closed: its number may be reused at once, for something else than an rsocket.
     if mine::remove(fd) {
         return ours!(rclose(fd => c_int) -> c_int);
     }
     next!(close(fd => c_int) -> c_int)
 }
 
-/// As the C library's; an rsocket cannot be copied.
+/// As the C library's; an rsocket cannot be duplicated.
 ///
 /// # Safety
 /// As the C library's.
@@ -111,7 +111,7 @@ pub(crate) unsafe extern "C" fn dup(fd: c_int) -> c_int {
     next!(dup(fd => c_int) -> c_int)
 }
 
-/// As the C library's; an rsocket cannot be copied, and one that is overwritten is closed.
+/// As the C library's; an rsocket cannot be duplicated, and one that is replaced is closed.
 ///
 /// # Safety
 /// As the C library's.
@@ -125,13 +125,13 @@ pub(crate) unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
         };
     }
     if mine::is(to) {
-        // SAFETY: the program gives it up.
+        // SAFETY: `close` takes an integer; `dup2` closes `to` by contract.
         unsafe { close(to) };
     }
     next!(dup2(fd => c_int, to => c_int) -> c_int)
 }
 
-/// As the C library's; an rsocket cannot be in the kernel's event loop.
+/// As the C library's; an rsocket cannot be added to an epoll instance.
 ///
 /// # Safety
 /// As the C library's.
@@ -148,7 +148,7 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
     next!(epoll_ctl(epoll => c_int, op => c_int, fd => c_int, event => *mut c_void) -> c_int)
 }
 
-/// As the C library's; a program that cannot send a file into an rsocket this way reads and writes itself.
+/// As the C library's; fails with `EINVAL` on an rsocket, upon which programs fall back to `read` and `write`.
 ///
 /// # Safety
 /// As the C library's.

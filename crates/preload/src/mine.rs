@@ -1,10 +1,10 @@
-//! Which descriptors are rsockets.
-//! It promises an answer without a lock, for signal handlers too. It refuses numbers beyond its table: those stay ordinary.
+//! The table of descriptors that are rsockets. Lookups take no lock and may be made in signal handlers. A descriptor beyond the table
+//! cannot be added.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// Descriptors that can be rsockets.
+/// Size of the table.
 const MOST: usize = 1 << 16;
 
 static MINE: [AtomicBool; MOST] = [const { AtomicBool::new(false) }; MOST];
@@ -13,12 +13,12 @@ fn place(fd: c_int) -> Option<&'static AtomicBool> {
     MINE.get(usize::try_from(fd).ok()?)
 }
 
-/// It is an rsocket.
+/// The descriptor is an rsocket.
 pub(crate) fn is(fd: c_int) -> bool {
     place(fd).is_some_and(|place| place.load(Ordering::Acquire))
 }
 
-/// It is one from now on; false if the table ends before.
+/// Adds a descriptor; false if it is beyond the table.
 pub(crate) fn add(fd: c_int) -> bool {
     let place = place(fd);
     if let Some(place) = place {
@@ -27,7 +27,7 @@ pub(crate) fn add(fd: c_int) -> bool {
     place.is_some()
 }
 
-/// It is none any more; false if it was none.
+/// Removes a descriptor; false if it was not an rsocket.
 pub(crate) fn remove(fd: c_int) -> bool {
     place(fd).is_some_and(|place| place.swap(false, Ordering::AcqRel))
 }

@@ -1,11 +1,11 @@
-//! Whom a call is passed on to: the C library's function of the same name, or Verbena's with an `r` before it.
-//! It promises to look for each once, and to load Verbena only when a program makes its first TCP socket.
-//! It refuses to guess: a function that is not there is `ENOSYS`.
+//! The function that a call is passed on to: the C library's of the same name, or Verbena's with the prefix `r`. A function that was
+//! found is not looked up again, and Verbena's library is loaded when the program makes its first TCP socket. A function that is not
+//! found fails with `ENOSYS`.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// Where a found function is kept.
+/// The cached address of a function.
 pub(crate) struct Slot(AtomicPtr<c_void>);
 
 impl Slot {
@@ -14,48 +14,48 @@ impl Slot {
     }
 }
 
-/// Looks without leaving a trace in `errno`.
+/// Returns the cached address, or calls `find` without changing `errno`.
 fn look(slot: &Slot, find: impl FnOnce() -> *mut c_void) -> *mut c_void {
     let known = slot.0.load(Ordering::Acquire);
     if !known.is_null() {
         return known;
     }
-    // SAFETY: the C library hands out the calling thread's own variable.
+    // SAFETY: takes no argument; returns a pointer to the calling thread's `errno`, valid as long as the thread.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
+    // SAFETY: `errno` is valid for reads in this thread, as above, and no other thread accesses it.
     let before = unsafe { *errno };
     let found = find();
-    // SAFETY: as above.
+    // SAFETY: `errno` is valid for writes in this thread, as above, and no other thread accesses it.
     unsafe { *errno = before };
     slot.0.store(found, Ordering::Release);
     found
 }
 
-/// The function of this name behind ours; null if there is none.
+/// The next function of this name in search order after this library's; null if there is none.
 pub(crate) fn behind(slot: &Slot, name: &CStr) -> *mut c_void {
-    // SAFETY: the name ends in a zero, and the handle is one that dlsym knows.
+    // SAFETY: the name is a C string, which is borrowed for the call, and `RTLD_NEXT` is a valid handle.
     look(slot, || unsafe {
         libc::dlsym(libc::RTLD_NEXT, name.as_ptr())
     })
 }
 
-/// Verbena's function of this name; null if the library is not there.
+/// Verbena's function of this name; null if the library cannot be loaded.
 pub(crate) fn verbenas(slot: &Slot, name: &CStr) -> *mut c_void {
     static LIBRARY: Slot = Slot::new();
     let library = look(&LIBRARY, || {
-        // SAFETY: loads a library that does nothing when it is loaded.
+        // SAFETY: the name is a C string literal; loading the library runs no code with preconditions.
         unsafe { libc::dlopen(c"librdmacm.so.1".as_ptr(), libc::RTLD_NOW) }
     });
     if library.is_null() {
         return library;
     }
-    // SAFETY: the handle was just opened and is never closed.
+    // SAFETY: `library` was returned by `dlopen` and is never closed; the name is a C string, which is borrowed for the call.
     look(slot, || unsafe { libc::dlsym(library, name.as_ptr()) })
 }
 
-/// Says in C's words that something cannot be done.
+/// Sets `errno` and returns -1.
 pub(crate) fn refuse(number: c_int) -> c_int {
-    // SAFETY: the C library hands out the calling thread's own variable.
+    // SAFETY: the pointer is to the calling thread's `errno`, and no other thread accesses it.
     unsafe { *libc::__errno_location() = number };
     -1
 }
@@ -67,9 +67,9 @@ macro_rules! next {
         type Function = unsafe extern "C" fn($( $ty ),*) -> $ret;
         let name = const { crate::next::name(concat!(stringify!($name), "\0").as_bytes()) };
         let found = crate::next::behind(&SLOT, name);
-        // SAFETY: the function of this name has this type; a null pointer becomes `None`.
+        // SAFETY: `found` is null, which becomes `None`, or the address of the C library's function, whose prototype is `Function`.
         match unsafe { core::mem::transmute::<*mut core::ffi::c_void, Option<Function>>(found) } {
-            // SAFETY: the program guarantees what the C library asks for.
+            // SAFETY: the arguments are those of the exported function, whose caller guarantees the C library's contract.
             Some(function) => unsafe { function($( $arg ),*) },
             None => crate::next::refuse(libc::ENOSYS) as $ret,
         }
@@ -84,9 +84,9 @@ macro_rules! ours {
         type Function = unsafe extern "C" fn($( $ty ),*) -> $ret;
         let name = const { crate::next::name(concat!(stringify!($name), "\0").as_bytes()) };
         let found = crate::next::verbenas(&SLOT, name);
-        // SAFETY: the function of this name has this type; a null pointer becomes `None`.
+        // SAFETY: `found` is null, which becomes `None`, or the address of Verbena's function, whose prototype is `Function`.
         match unsafe { core::mem::transmute::<*mut core::ffi::c_void, Option<Function>>(found) } {
-            // SAFETY: the program guarantees what the call asks for.
+            // SAFETY: the arguments are those of the exported function, whose caller guarantees the contract of the call that it replaces.
             Some(function) => unsafe { function($( $arg ),*) },
             None => crate::next::refuse(libc::ENOSYS) as $ret,
         }
@@ -94,11 +94,11 @@ macro_rules! ours {
 }
 pub(crate) use ours;
 
-/// A name with its zero.
+/// Converts a name with its terminating zero.
 pub(crate) const fn name(bytes: &[u8]) -> &CStr {
     match CStr::from_bytes_with_nul(bytes) {
         Ok(name) => name,
-        // No name has a zero inside; if one had, an empty one would be looked for and not found.
+        // Only for a name with an inner zero; an empty name is looked up and not found.
         Err(_) => c"",
     }
 }

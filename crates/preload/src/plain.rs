@@ -1,5 +1,5 @@
-//! Calls with one descriptor that mean the same for an rsocket: a table.
-//! It promises that a descriptor that is not ours reaches the C library with every argument as it was. It refuses nothing.
+//! Calls with one descriptor that have the same meaning for an rsocket, as a table. For any other descriptor all arguments are passed to
+//! the C library unchanged.
 
 use core::ffi::{c_int, c_void};
 
@@ -49,15 +49,15 @@ plain! {
     readv(iov: *const iovec, count: c_int) -> ssize_t = rreadv;
 }
 
-/// Ends a program that is about to write beyond its own memory, as the C library does.
+/// Aborts a program that is about to write beyond its buffer, as the C library does.
 fn check(len: size_t, room: size_t) {
     if len > room {
-        // SAFETY: ends the process.
+        // SAFETY: `abort` has no preconditions.
         unsafe { libc::abort() }
     }
 }
 
-/// What `read` is in programs that are built with checks.
+/// The variant of `read` in programs built with `_FORTIFY_SOURCE`.
 ///
 /// # Safety
 /// As the C library's.
@@ -69,11 +69,11 @@ pub(crate) unsafe extern "C" fn __read_chk(
     room: size_t,
 ) -> ssize_t {
     check(len, room);
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `buf` is writable for `room` bytes, and `check` has returned, so `len` is not more.
     unsafe { read(fd, buf, len) }
 }
 
-/// What `recv` is in programs that are built with checks.
+/// The variant of `recv` in programs built with `_FORTIFY_SOURCE`.
 ///
 /// # Safety
 /// As the C library's.
@@ -86,11 +86,11 @@ pub(crate) unsafe extern "C" fn __recv_chk(
     flags: c_int,
 ) -> ssize_t {
     check(len, room);
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `buf` is writable for `room` bytes, and `check` has returned, so `len` is not more.
     unsafe { recv(fd, buf, len, flags) }
 }
 
-/// What `recvfrom` is in programs that are built with checks.
+/// The variant of `recvfrom` in programs built with `_FORTIFY_SOURCE`.
 ///
 /// # Safety
 /// As the C library's.
@@ -105,6 +105,7 @@ pub(crate) unsafe extern "C" fn __recvfrom_chk(
     addrlen: *mut socklen_t,
 ) -> ssize_t {
     check(len, room);
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `buf` is writable for `room` bytes, and `check` has returned, so `len` is not more; `addr` and
+    // `addrlen` are passed on unchanged under the same contract.
     unsafe { recvfrom(fd, buf, len, flags, addr, addrlen) }
 }

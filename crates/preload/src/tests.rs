@@ -1,4 +1,4 @@
-//! What is turned into an rsocket, and what is passed on.
+//! Which sockets become rsockets, and which calls are passed on.
 
 use crate::life::is_tcp;
 use crate::mine;
@@ -28,7 +28,8 @@ fn a_descriptor_is_ours_until_it_is_closed() {
 #[test]
 fn what_is_not_ours_reaches_the_c_library() {
     let mut ends = [0; 2];
-    // SAFETY: makes two descriptors; the calls below are this library's, with memory of the test's.
+    // SAFETY: every pointer is to a local of the test or to a string literal, valid for the length that is passed with it; the descriptors
+    // are those that `pipe` returned.
     unsafe {
         assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
         assert_eq!(crate::plain::write(ends[1], c"hello".as_ptr().cast(), 5), 5);

@@ -1,6 +1,6 @@
-//! Waiting for several descriptors of which some are rsockets: `poll`, `ppoll`, `select`, `pselect`.
-//! It promises that calls without an rsocket go to the C library unchanged. It refuses to change the signal mask in one step
-//! with waiting, as `ppoll` and `pselect` do for other descriptors: it is changed just before and just after.
+//! Waiting for several descriptors some of which are rsockets: `poll`, `ppoll`, `select`, `pselect`. Calls without an rsocket go to the C
+//! library unchanged. With one, the signal mask of `ppoll` and `pselect` is not changed atomically with the wait, but just before and
+//! just after it.
 
 use core::ffi::c_int;
 use core::ptr;
@@ -11,41 +11,41 @@ use crate::mine;
 use crate::next::{next, ours};
 
 /// # Safety
-/// `fds` is null or begins `count` entries.
+/// `fds` is null or points to `count` entries that are valid for reads.
 unsafe fn any_in(fds: *const pollfd, count: nfds_t) -> bool {
     if fds.is_null() || count == 0 {
         return false;
     }
-    // SAFETY: the caller's word.
+    // SAFETY: `fds` is not null, and the caller guarantees `count` entries that are valid for reads.
     let fds = unsafe { core::slice::from_raw_parts(fds, count as usize) };
     fds.iter().any(|fd| mine::is(fd.fd))
 }
 
 /// # Safety
-/// The sets are null or the program's.
+/// Each of the sets is null or valid for reads.
 unsafe fn any_of(count: c_int, sets: [*mut fd_set; 3]) -> bool {
     let count = count.clamp(0, libc::FD_SETSIZE as c_int);
     let there = sets.into_iter().filter(|set| !set.is_null());
-    // SAFETY: below the size of the sets, which are the program's.
+    // SAFETY: `fd` is below `FD_SETSIZE`, and `set` is not null, so the caller guarantees that it is valid.
     let mut ours =
         there.flat_map(|set| (0..count).filter(move |fd| unsafe { libc::FD_ISSET(*fd, set) }));
     ours.any(mine::is)
 }
 
-/// Does something under another signal mask.
+/// Calls `what` with another signal mask.
 ///
 /// # Safety
-/// `mask` is null or the program's.
+/// `mask` is null or valid for reads.
 unsafe fn masked(mask: *const sigset_t, what: impl FnOnce() -> c_int) -> c_int {
     if mask.is_null() {
         return what();
     }
-    // SAFETY: zeroes are a set; it is written before it is used.
+    // SAFETY: `sigset_t` is a C structure of integers, for which zeros are valid.
     let mut before: sigset_t = unsafe { core::mem::zeroed() };
-    // SAFETY: both are sets.
+    // SAFETY: `mask` is not null, so the caller guarantees that it is valid; `before` is a local.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, &raw mut before) };
     let result = what();
-    // SAFETY: as above; `errno` is not touched by it.
+    // SAFETY: `before` is a local that the first call has filled in; a null pointer asks for no old mask. `errno` is not changed.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
     result
 }
@@ -56,14 +56,14 @@ unsafe fn masked(mask: *const sigset_t, what: impl FnOnce() -> c_int) -> c_int {
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller of `poll` guarantees `count` entries at `fds`.
     if unsafe { any_in(fds, count) } {
         return ours!(rpoll(fds => *mut pollfd, count => nfds_t, timeout => c_int) -> c_int);
     }
     next!(poll(fds => *mut pollfd, count => nfds_t, timeout => c_int) -> c_int)
 }
 
-/// What `poll` is in programs that are built with checks.
+/// The variant of `poll` in programs built with `_FORTIFY_SOURCE`.
 ///
 /// # Safety
 /// As the C library's.
@@ -75,10 +75,10 @@ pub(crate) unsafe extern "C" fn __poll_chk(
     room: size_t,
 ) -> c_int {
     if room / size_of::<pollfd>() < count as usize {
-        // SAFETY: ends the process, as the C library does.
+        // SAFETY: `abort` has no preconditions. The C library aborts, too.
         unsafe { libc::abort() }
     }
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees `room` bytes at `fds`, which are at least `count` entries.
     unsafe { poll(fds, count, timeout) }
 }
 
@@ -93,21 +93,21 @@ pub(crate) unsafe extern "C" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller of `ppoll` guarantees `count` entries at `fds`.
     if !unsafe { any_in(fds, count) } {
         return next!(ppoll(fds => *mut pollfd, count => nfds_t, timeout => *const timespec, mask => *const sigset_t) -> c_int);
     }
-    // SAFETY: null or the program's.
+    // SAFETY: the caller guarantees that `timeout` is null or valid for reads during this call.
     let millis = unsafe { timeout.as_ref() }.map_or(-1, |time| {
         let millis = time.tv_sec.saturating_mul(1000) + (time.tv_nsec + 999_999) / 1_000_000;
         c_int::try_from(millis).unwrap_or(c_int::MAX)
     });
     let wait = || ours!(rpoll(fds => *mut pollfd, count => nfds_t, millis => c_int) -> c_int);
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `mask` is null or valid for reads.
     unsafe { masked(mask, wait) }
 }
 
-/// What `ppoll` is in programs that are built with checks.
+/// The variant of `ppoll` in programs built with `_FORTIFY_SOURCE`.
 ///
 /// # Safety
 /// As the C library's.
@@ -120,10 +120,11 @@ pub(crate) unsafe extern "C" fn __ppoll_chk(
     room: size_t,
 ) -> c_int {
     if room / size_of::<pollfd>() < count as usize {
-        // SAFETY: ends the process, as the C library does.
+        // SAFETY: `abort` has no preconditions. The C library aborts, too.
         unsafe { libc::abort() }
     }
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees `room` bytes at `fds`, which are at least `count` entries; `timeout` and `mask` are passed on unchanged
+    // under the same contract.
     unsafe { ppoll(fds, count, timeout, mask) }
 }
 
@@ -139,7 +140,7 @@ pub(crate) unsafe extern "C" fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller of `select` guarantees that each set is null or valid.
     if unsafe { any_of(count, [read, write, except]) } {
         return ours!(rselect(count => c_int, read => *mut fd_set, write => *mut fd_set, except => *mut fd_set, timeout => *mut timeval) -> c_int);
     }
@@ -159,17 +160,17 @@ pub(crate) unsafe extern "C" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller of `pselect` guarantees that each set is null or valid.
     if !unsafe { any_of(count, [read, write, except]) } {
         return next!(pselect(count => c_int, read => *mut fd_set, write => *mut fd_set, except => *mut fd_set, timeout => *const timespec, mask => *const sigset_t) -> c_int);
     }
-    // SAFETY: null or the program's.
+    // SAFETY: the caller guarantees that `timeout` is null or valid for reads during this call.
     let mut time = unsafe { timeout.as_ref() }.map(|time| timeval {
         tv_sec: time.tv_sec,
         tv_usec: (time.tv_nsec + 999) / 1000,
     });
     let time = time.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
     let wait = || ours!(rselect(count => c_int, read => *mut fd_set, write => *mut fd_set, except => *mut fd_set, time => *mut timeval) -> c_int);
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `mask` is null or valid for reads.
     unsafe { masked(mask, wait) }
 }

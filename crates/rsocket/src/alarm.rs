@@ -1,6 +1,6 @@
-//! How a thread waits for sockets: a descriptor of its own that every socket it watches rings.
-//! It promises that nothing is missed by who watches, arms, looks and then waits; a ring of before only costs one more look.
-//! It refuses to be shared between threads, or between a process and its forked child.
+//! How a thread waits for sockets: a descriptor of its own that every socket it watches signals. A thread that watches, arms, checks the
+//! sockets and then waits misses no event; an old signal only costs one more check. An alarm belongs to one thread, and a forked child
+//! gets a new one.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,12 +14,12 @@ use verbena::low::Channel;
 
 use crate::error::Error;
 
-/// A thread's descriptor to wait at; readable when a socket that it watches has news.
+/// A thread's descriptor to wait on; readable when a socket that it watches may have changed.
 #[derive(Debug, Clone)]
 pub struct Alarm(Arc<Channel>);
 
 thread_local! {
-    /// With the process it was made in: a forked child must not take the rings of its parent.
+    /// With its process: a forked child must not consume its parent's signals.
     static MINE: RefCell<Option<(u32, Alarm)>> = const { RefCell::new(None) };
 }
 
@@ -33,7 +33,7 @@ impl Alarm {
         self.0.ring();
     }
 
-    /// This thread's.
+    /// The calling thread's alarm.
     pub fn mine() -> Result<Alarm, Error> {
         let process = std::process::id();
         let mine = MINE.try_with(|mine| mine.borrow().clone()).ok().flatten();
@@ -43,18 +43,18 @@ impl Alarm {
             return Ok(alarm);
         }
         let alarm = Alarm::new()?;
-        // A thread in the middle of `exit` keeps nothing any more; then this one is for a single wait.
+        // Thread-local storage is gone while the thread exits; the alarm then serves a single wait.
         let _ = MINE.try_with(|mine| mine.replace(Some((process, alarm.clone()))));
         Ok(alarm)
     }
 
-    /// Forgets what was rung; then look at the sockets.
+    /// Clears earlier signals; check the sockets afterwards.
     pub fn silence(&self) {
         while self.0.try_take() {}
     }
 
-    /// Waits for a ring; without a deadline inside the C library, where a signal may restart it and a thread may be
-    /// cancelled, so no lock may be held. [`Error::WouldBlock`] when the time is over.
+    /// Waits for a signal. Without a deadline it blocks in a function of the C library, in which a signal may restart it and the thread
+    /// may be cancelled, so no lock may be held. [`Error::WouldBlock`] when the deadline has passed.
     pub fn wait(&self, until: Option<Instant>) -> Result<(), Error> {
         let Some(until) = until else {
             return match self.0.take() {
@@ -88,12 +88,12 @@ impl AsFd for Alarm {
     }
 }
 
-/// Who waits for a socket.
+/// The alarms that watch a socket.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters(Mutex<Vec<Arc<Channel>>>);
 
 impl Waiters {
-    /// There is news. Waits for nothing.
+    /// Signals all of them. Does not block.
     pub(crate) fn ring(&self) {
         for channel in self.0.lock().iter() {
             channel.ring();
@@ -109,7 +109,7 @@ impl Waiters {
     }
 }
 
-/// A socket rings an alarm as long as this lives.
+/// A socket signals an alarm as long as this lives.
 #[derive(Debug)]
 pub struct Watch {
     waiters: Arc<Waiters>,

@@ -1,5 +1,5 @@
-//! Connections of closed sockets whose last bytes are under way: one thread of each [`Net`](crate::Net) drives them in the background.
-//! They are bounded in number, in buffer memory and in time; beyond that the oldest is broken off. The thread ends when none is left.
+//! Connections of closed sockets whose last bytes are in flight: one thread of each [`Net`](crate::Net) drives them in the background.
+//! They are limited in number, in buffer memory and in time; beyond that the oldest is aborted. The thread ends when none is left.
 //! A socket whose close waits (`SO_LINGER`) comes here when its time is over.
 
 use core::any::Any;
@@ -14,12 +14,12 @@ use crate::error::Error;
 use crate::link::Link;
 use crate::net::Net;
 
-/// How much waits at most.
+/// The limits.
 struct Bounds {
     connections: usize,
     /// Bytes of their send and receive buffers.
     bytes: usize,
-    /// How long each may take.
+    /// Time limit of each connection.
     time: Duration,
 }
 
@@ -35,13 +35,13 @@ impl Default for Bounds {
 
 /// How long the thread stays without work, so that a program that closes many sockets does not start one for each.
 const IDLE: Duration = Duration::from_secs(1);
-/// How long a close waits where the thread cannot be started.
+/// How long a close blocks if the thread cannot be started.
 const WITHOUT_THREAD: Duration = Duration::from_secs(5);
 
-/// What the caller keeps alive as long as the connection lasts.
+/// An object of the caller that is kept alive as long as the connection.
 pub(crate) type Kept = Option<Arc<dyn Any + Send + Sync>>;
 
-/// A connection on its way out.
+/// A closing connection.
 struct Closing {
     link: Arc<Link>,
     until: Instant,
@@ -57,7 +57,7 @@ pub(crate) struct Background(Mutex<Inner>);
 struct Inner {
     closing: VecDeque<Closing>,
     bounds: Bounds,
-    /// Rung when there is work; there while the thread runs.
+    /// Signalled when there is work; `Some` while the thread runs.
     alarm: Option<Alarm>,
 }
 
@@ -113,19 +113,19 @@ impl Background {
         Ok(())
     }
 
-    /// None is left; waits for nothing.
+    /// None is left. Does not block: false while the lock is held.
     pub(crate) fn is_empty(&self) -> bool {
         self.0
             .try_lock()
             .is_some_and(|inner| inner.closing.is_empty())
     }
 
-    /// Connections that are closing.
+    /// The number of closing connections.
     pub(crate) fn len(&self) -> usize {
         self.0.lock().closing.len()
     }
 
-    /// Drives every connection once; returns when to look again at the latest, and none when the thread is to end.
+    /// Drives every connection once; returns the time of the next turn at the latest, or `None` if the thread is to end.
     fn turn(&self, idle_since: &mut Instant) -> Option<Instant> {
         let now = Instant::now();
         let links: Vec<_> = {
@@ -133,7 +133,7 @@ impl Background {
             let each = inner.closing.iter();
             each.map(|one| (one.link.clone(), one.until)).collect()
         };
-        // Without the lock, which a closing program waits for.
+        // Without the lock, for which a closing program waits.
         let over = |(link, until): &(Arc<Link>, Instant)| *until <= now || link.finish();
         let over: Vec<_> = links.into_iter().filter(over).collect();
         let mut inner = self.0.lock();
@@ -172,7 +172,7 @@ fn run(net: &Weak<Net>, alarm: &Alarm) {
     }
 }
 
-/// Ends the stream and waits until all has reached the peer's adapter; signals do not shorten it. False if time is over before.
+/// Ends the stream and waits until everything has reached the peer's adapter; signals do not shorten it. False if the time is over before.
 pub(crate) fn settle(link: &Arc<Link>, until: Instant) -> bool {
     let Ok(alarm) = Alarm::mine() else {
         return link.finish();
@@ -186,7 +186,7 @@ pub(crate) fn settle(link: &Arc<Link>, until: Instant) -> bool {
         if Instant::now() >= until {
             return false;
         }
-        // However it ends, there is another look.
+        // Whatever ended the wait, the loop checks again.
         let _ = alarm.wait(Some(until));
     }
 }

@@ -1,26 +1,26 @@
-//! Who may send how much: a ring of the receiver's that the sender writes, and receives that its messages take.
-//! It promises that a sender stays within what it was granted, and that a receiver grants again before the sender runs dry.
-//! It refuses numbers of the peer's that cannot be: they are an [`Offence`], and the end of the connection.
+//! Flow control: the receiver has a ring that the sender writes, and receives that the sender's messages consume. A sender stays within
+//! what it was granted, and a receiver grants more before the sender runs out. Impossible counts of the peer are an [`Offence`], which
+//! ends the connection.
 //!
-//! Bytes and messages are counted from the beginning of the connection and never taken back. A receiver tells its counts
-//! when half of a ring or half of the messages are new. So at most two of each kind can be on their way before the sender
-//! has seen one of them: [`CREDITS`] receives beside those for messages always suffice for the telling itself.
+//! Bytes and messages are counted from the beginning of the connection. A receiver sends its counts when half of a ring or half of the
+//! messages are new. So at most two credits for each reason are in flight before the sender has seen one of them: [`CREDITS`] receives
+//! beside those for messages are always enough for the credits themselves.
 
-/// Receives kept for credits: the peer sends no more of them before it has been told something new.
+/// Receives for credits: the peer sends no more of them before it has seen a new count.
 pub(crate) const CREDITS: usize = 4;
-/// Receives kept beside those for messages: for credits, and for the one word that ends the stream.
+/// Receives beside those for messages: for credits, and for the one End of the stream.
 pub(crate) const RESERVE: usize = CREDITS + 1;
 
-/// A number of the peer's that cannot be.
+/// An impossible count of the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Offence(pub(crate) &'static str);
 
-/// What we may send.
+/// Credit of this side.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outgoing {
-    /// Bytes of the peer's ring.
+    /// Length of the peer's ring.
     ring: u64,
-    /// Messages it takes at once.
+    /// Messages that may be in flight.
     slots: u64,
     sent: u64,
     read: u64,
@@ -45,7 +45,7 @@ impl Outgoing {
         self.messages - self.taken < self.slots
     }
 
-    /// Bytes that one message may carry now: free, and in one piece.
+    /// Bytes that one message may carry now: free and contiguous.
     pub(crate) fn room(&self) -> u64 {
         if self.has_slot() { self.space() } else { 0 }
     }
@@ -55,18 +55,18 @@ impl Outgoing {
         free.min(self.ring - self.sent % self.ring)
     }
 
-    /// Bytes that may be added to the last message, which has some and has not left yet: they follow it without a wrap.
+    /// Bytes that may be added to the last message, which has some and was not sent yet: they follow it without a wrap.
     pub(crate) fn growth(&self) -> u64 {
         let at_end = self.sent.is_multiple_of(self.ring);
         if at_end { 0 } else { self.space() }
     }
 
-    /// So many bytes, at most [`growth`](Outgoing::growth), are added to it.
+    /// Adds so many bytes, at most [`growth`](Outgoing::growth), to it.
     pub(crate) fn grow(&mut self, len: u64) {
         self.sent += len;
     }
 
-    /// A message with so many bytes, at most [`room`](Outgoing::room), is sent; returns where in the ring they go.
+    /// Records a message with so many bytes, at most [`room`](Outgoing::room); returns their offset in the ring.
     pub(crate) fn send(&mut self, len: u64) -> u64 {
         let at = self.sent % self.ring;
         self.sent += len;
@@ -74,12 +74,12 @@ impl Outgoing {
         at
     }
 
-    /// A message without bytes is sent.
+    /// Records a message without bytes.
     pub(crate) fn send_word(&mut self) {
         self.messages += 1;
     }
 
-    /// The peer told its counts.
+    /// Handles the peer's counts.
     pub(crate) fn credit(&mut self, read: u64, messages: u64) -> Result<(), Offence> {
         if !(self.read..=self.sent).contains(&read) {
             return Err(Offence(
@@ -96,7 +96,7 @@ impl Outgoing {
     }
 }
 
-/// What the peer may send.
+/// Credit of the peer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Incoming {
     ring: u64,
@@ -104,7 +104,7 @@ pub(crate) struct Incoming {
     arrived: u64,
     read: u64,
     messages: u64,
-    /// What the peer was told of the two.
+    /// The counts that the peer was last sent.
     told: (u64, u64),
 }
 
@@ -120,7 +120,7 @@ impl Incoming {
         }
     }
 
-    /// A message with so many bytes has come.
+    /// Records a message with so many bytes.
     pub(crate) fn arrive(&mut self, len: u64) -> Result<(), Offence> {
         let free = self.ring - (self.arrived - self.told.0);
         let piece = self.ring - self.arrived % self.ring;
@@ -132,37 +132,37 @@ impl Incoming {
         Ok(())
     }
 
-    /// A message without bytes has come, or one with them.
+    /// Counts a message, with or without bytes.
     pub(crate) fn take_message(&mut self) {
         self.messages += 1;
     }
 
-    /// Bytes that wait.
+    /// Bytes that are not read yet.
     pub(crate) fn waiting(&self) -> u64 {
         self.arrived - self.read
     }
 
-    /// Where bytes lie that wait behind the first `skip`, and how many in one piece.
+    /// The offset of the unread bytes behind the first `skip`, and how many are contiguous.
     pub(crate) fn piece(&self, skip: u64) -> (u64, u64) {
         let at = (self.read + skip) % self.ring;
         let waiting = self.waiting().saturating_sub(skip);
         (at, waiting.min(self.ring - at))
     }
 
-    /// So many were read.
+    /// Records that so many bytes were read.
     pub(crate) fn consume(&mut self, len: u64) {
         self.read += len;
     }
 
-    /// The peer should be told.
+    /// A credit is due.
     pub(crate) fn owes(&self) -> bool {
-        // Rounded up: half may come twice at most before the peer has seen the first.
+        // Rounded up: it is due at most twice for each reason before the peer has seen the first.
         let half = |all: u64| all.div_ceil(2);
         self.read - self.told.0 >= half(self.ring)
             || self.messages - self.told.1 >= half(self.slots)
     }
 
-    /// The counts, which the peer is told now.
+    /// The counts, which are sent to the peer now.
     pub(crate) fn tell(&mut self) -> (u64, u64) {
         self.told = (self.read, self.messages);
         self.told

@@ -1,21 +1,20 @@
-//! Why a socket call did not do what it was asked: one word for each number that socket programs look for.
-//! It promises that what may work later (`WouldBlock`, `InProgress`, `Interrupted`) is told apart from what will not.
-//! It refuses numbers of the system: those are the C face's.
+//! Errors of socket calls, one for each error number that socket programs check. Conditions that may pass (`WouldBlock`, `InProgress`,
+//! `Interrupted`) are distinct from failures. The mapping to error numbers is in the C API.
 
-/// Why not.
+/// Why a call failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nothing can be done now without waiting.
+    /// The call would block.
     #[error("it would have to wait")]
     WouldBlock,
-    /// Connecting has begun and goes on.
+    /// Connecting has started and continues.
     #[error("connecting has begun and goes on")]
     InProgress,
-    /// Connecting had begun before.
+    /// Connecting had started before.
     #[error("connecting has begun before")]
     Already,
-    /// A signal came while it waited.
+    /// A signal interrupted the wait.
     #[error("a signal came")]
     Interrupted,
     /// There is no connection.
@@ -24,16 +23,16 @@ pub enum Error {
     /// There is a connection already.
     #[error("the socket is connected already")]
     Connected,
-    /// The call makes no sense in this state, or with this argument.
+    /// The call is not valid in this state, or with this argument.
     #[error("{0}")]
     Invalid(&'static str),
     /// The socket was closed.
     #[error("the socket is closed")]
     Closed,
-    /// The peer turned the connection away.
+    /// The peer rejected the connection.
     #[error("the peer refused: {0}")]
     Refused(String),
-    /// Whoever answered does not speak this protocol.
+    /// The peer does not speak this protocol.
     #[error("the peer is no rsocket: {0}")]
     Stranger(&'static str),
     /// The peer did not answer in time.
@@ -45,32 +44,32 @@ pub enum Error {
     /// Nothing can be sent any more.
     #[error("the socket has ended sending, or the peer is gone")]
     Pipe,
-    /// A table is full.
+    /// A limit was reached.
     #[error("{what}: there are {limit} at most")]
     Full {
-        /// Of what.
+        /// The limited objects.
         what: &'static str,
-        /// How many there may be.
+        /// The limit.
         limit: usize,
     },
-    /// No memory of the peer's is mapped there.
+    /// The peer has mapped no memory there.
     #[error("the peer has mapped nothing at offset {offset:#x}")]
     Unmapped {
-        /// Where it was looked for.
+        /// The offset.
         offset: u64,
     },
-    /// The adapter or the system.
+    /// An error of the adapter or the system.
     #[error(transparent)]
     Adapter(#[from] verbena::Error),
 }
 
 impl Error {
-    /// The same call may work later.
+    /// The call would block.
     pub fn is_would_block(&self) -> bool {
         matches!(self, Error::WouldBlock)
     }
 
-    /// What a failed attempt to connect tells.
+    /// The error of a failed attempt to connect.
     pub(crate) fn of_connect(error: verbena::Error) -> Error {
         use verbena::Fault;
         match error {

@@ -1,4 +1,4 @@
-//! The checks of the fuzz target `rsocket` (docs/fuzzing.md). They are here since parsers and credits have no public form.
+//! The checks of the fuzz target `rsocket` (docs/fuzzing.md). They are in this crate because parsers and credits are not public.
 
 use crate::credit::{Incoming, Outgoing};
 use crate::hello::{Hello, RING_MOST};
@@ -35,7 +35,7 @@ fn check_word(bytes: &[u8]) {
     assert_eq!(&again[..len], bytes);
 }
 
-/// Two sides that obey each other's counts never offend; a peer's invented counts are refused or stay within the ring.
+/// Two sides that obey each other's counts never cause an offence; invented counts are rejected or stay within the ring.
 fn check_credits(data: &[u8]) {
     let (mut out, mut inc) = (Outgoing::new(RING, SLOTS), Incoming::new(RING, SLOTS));
     let mut hostile = (out, inc);

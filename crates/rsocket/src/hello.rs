@@ -1,22 +1,22 @@
-//! What both sides say first, as private data of the connection: where the other may write, and how many messages at once.
-//! It promises that a hello that was taken names memory that may be written, of a length that can be reckoned with.
-//! It refuses anything else, with the reason; bytes behind it are left to later forms.
+//! The first message of both sides, in the private data of the connection: the ring that the other side may write, and the number of
+//! messages in flight. An accepted hello names writable memory of a valid length; anything else is rejected with the reason. Bytes
+//! behind it are reserved for later versions.
 
 use verbena::{Access, RemoteMemory};
 
 use crate::error::Error;
 
-/// The first bytes: who speaks, and which form.
+/// The first bytes: protocol and version.
 const MAGIC: &[u8; 4] = b"VRS1";
-/// Bytes of a ring at most: offsets and lengths fit 32 bits with room to spare.
+/// Limit on the length of a ring: offsets and lengths fit 32 bits.
 pub(crate) const RING_MOST: u64 = 1 << 30;
 
-/// A side's terms.
+/// The terms of one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hello {
-    /// Where the other side writes.
+    /// The ring that the other side writes.
     pub(crate) ring: RemoteMemory,
-    /// Messages that the other side may have under way.
+    /// Messages that the other side may have in flight.
     pub(crate) messages: u16,
 }
 

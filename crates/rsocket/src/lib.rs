@@ -1,10 +1,10 @@
-//! Stream sockets on queue pairs: bind, listen, accept, connect, send, receive, shut down, as programs know them (docs/rsockets.md).
-//! It promises the order and the ends of a TCP socket, bounded memory per socket, and that no peer can make a call crash or spin.
-//! It refuses descriptors and C's numbers: the C face gives a socket its descriptor and an error its number.
+//! Stream sockets on queue pairs: bind, listen, accept, connect, send, receive and shut down (docs/rsockets.md). Order and end of a
+//! stream are those of a TCP socket, memory per socket is bounded, and no peer can make a call crash or spin. File descriptors and error
+//! numbers are added by the C API.
 //!
-//! Reading order: `hello` (what both sides say first) → `word` (control messages) → `credit` (who may send how much) →
-//! `link` (one connection on one queue pair) → [`Stream`] (the socket) → `closing` (what a closed socket leaves) → [`Alarm`]
-//! (how a thread waits for several).
+//! Reading order: `hello` (the first message of both sides) → `word` (control messages) → `credit` (flow control) →
+//! `link` (one connection on one queue pair) → [`Stream`] (the socket) → `closing` (connections of closed sockets) → [`Alarm`]
+//! (waiting for several sockets).
 //!
 //! ```
 //! use verbena_rsocket::{Flags, Net, Stream};

@@ -1,9 +1,9 @@
-//! One connection on one queue pair: its rings, its counts, and what its peer says.
-//! It promises that whoever calls makes it progress, that a copy of the program's bytes is all that a lock is held for, and
-//! that every number of the peer's is checked before it is believed. It refuses to wait; [`crate::Stream`] does.
+//! One connection on one queue pair: its buffers, its credits, and the peer's control messages. Calling threads drive it, the lock of its
+//! state is not held while the program's bytes are copied (except small sends into the tail), and every number of the peer is checked.
+//! Calls do not block; those of [`crate::Stream`] do.
 //!
-//! Reading order: this file (what there is) → `turn` (completions) → `transfer` (bytes out and in) → `tail` (small sends
-//! that leave together) → `held` (who sees to what came while another was at work) → `mapping`.
+//! Reading order: this file (the objects) → `turn` (completions) → `transfer` (bytes out and in) → `tail` (small sends that are posted
+//! together) → `held` (completions that arrive while the state is locked) → `mapping`.
 
 mod held;
 mod mapping;
@@ -30,12 +30,12 @@ use crate::options::Options;
 use crate::word;
 use tail::Tail;
 
-/// Requests kept for control messages, beside those for data.
+/// Requests for control messages, beside those for data.
 const CONTROL: usize = 8;
-/// Marks the number of a receive; the rest of it is the slot.
+/// Marks the identifier of a receive; the other bits are the slot.
 const RECEIVE: u64 = 1 << 63;
 
-/// Where a connection stands.
+/// Progress of connecting.
 #[derive(Debug, Clone)]
 pub(crate) enum Phase {
     Joining,
@@ -43,49 +43,49 @@ pub(crate) enum Phase {
     Failed(Error),
 }
 
-/// Everything that changes, under one short lock.
+/// The mutable state, under one lock that is held briefly.
 struct Flow {
     phase: Phase,
-    /// Known once the peer has said hello.
+    /// Known once the peer's hello has arrived.
     peer: Option<(Outgoing, RemoteMemory)>,
     incoming: Incoming,
-    /// Bytes put into the send buffer and taken out of it since the beginning.
+    /// Bytes put into the send buffer and taken out of it since it was last empty.
     stock: (u64, u64),
-    /// Requests under way, and the one that the tail will be.
+    /// Requests in flight, with the one that the tail will be.
     sends: usize,
-    /// Small sends that have not left yet.
+    /// Small sends that were not posted yet.
     tail: Option<Tail>,
     /// The peer will send no more.
     peer_ended: bool,
-    /// We will send no more.
+    /// This side will send no more.
     ended: bool,
-    /// The program does not want to read any more.
+    /// The program has shut reading down.
     deaf: bool,
     /// The connection is over.
     lost: bool,
-    /// Memory of the peer's, by offset.
+    /// Memory that the peer has mapped, by offset.
     maps: Vec<(u64, RemoteMemory)>,
 }
 
 /// A connection.
 pub(crate) struct Link {
-    // The queue pair goes first, then what it used.
+    // Fields are dropped in order: the queue pair before what it uses.
     qp: Qp,
     cq: BareCq,
     ring: Memory,
     stock: Memory,
     words: Memory,
-    /// Memory of ours that the peer may write, by its address here.
+    /// Memory that the peer may write, by its address in this process.
     mapped: Mutex<Vec<(usize, u64, Mapped)>>,
     pd: Pd,
     flow: Mutex<Flow>,
-    /// There is a tail, so that completions are of interest though nobody waits.
+    /// There is a tail, so that completions matter even if no thread waits.
     has_tail: AtomicBool,
-    /// Completions came for the tail while another held the flow.
+    /// Completions for the tail arrived while another thread held the flow.
     due: AtomicBool,
-    /// Held by whoever sends, so that bytes leave in the order of the calls.
+    /// Held while sending, so that bytes are sent in the order of the calls.
     writing: Mutex<()>,
-    /// Held by whoever reads.
+    /// Held while reading.
     reading: Mutex<()>,
     news: Arc<News>,
     net: Arc<Net>,
@@ -93,7 +93,7 @@ pub(crate) struct Link {
     ends: Mutex<Option<(SocketAddr, SocketAddr)>>,
 }
 
-/// What can be done with a connection without waiting.
+/// What can be done with a connection without blocking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct State {
     pub(crate) readable: bool,
@@ -110,7 +110,7 @@ impl Link {
         let pd = net.device.pd()?;
         let cq = net.device.bare_cq(2 * (sends + receives))?;
         let limits = Limits {
-            // Twice the room: a completion may be seen before the queue pair has counted it out.
+            // Twice the requests: a completion may be polled before the queue pair has released its request.
             sends: 2 * sends,
             receives: 2 * receives,
             pieces: 1,
@@ -185,7 +185,7 @@ impl Link {
         hello.to_bytes()
     }
 
-    /// Begins to connect.
+    /// Starts to connect.
     pub(crate) fn dial(
         net: &Arc<Net>,
         news: Arc<News>,
@@ -205,7 +205,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Says yes to a request whose hello is known to be good.
+    /// Accepts a request whose hello is valid.
     pub(crate) fn accept(
         net: &Arc<Net>,
         news: Arc<News>,
@@ -225,17 +225,17 @@ impl Link {
         Ok(link)
     }
 
-    /// The domain of memory that can be mapped for the peer.
+    /// The protection domain of memory that can be mapped for the peer.
     pub(crate) fn pd(&self) -> &Pd {
         &self.pd
     }
 
-    /// Asks to be told of the next completion; look once more afterwards.
+    /// Arms the completion queue for the next completion; check once more afterwards.
     pub(crate) fn arm(&self) {
         self.cq.arm(Arm::Next);
     }
 
-    /// Where it stands.
+    /// The progress of connecting.
     pub(crate) fn phase(&self) -> Phase {
         let mut flow = self.hold();
         if matches!(flow.phase, Phase::Joining) {
@@ -244,7 +244,7 @@ impl Link {
         flow.phase.clone()
     }
 
-    /// Our address and the peer's.
+    /// The local address and the peer's.
     pub(crate) fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
         let mut ends = self.ends.lock();
         if ends.is_none() {
@@ -253,7 +253,7 @@ impl Link {
         *ends
     }
 
-    /// What can be done without waiting.
+    /// What can be done without blocking.
     pub(crate) fn state(&self) -> State {
         let mut flow = self.hold();
         let state = self.look(&flow);
@@ -267,7 +267,7 @@ impl Link {
     fn look(&self, flow: &Flow) -> State {
         let failed = matches!(flow.phase, Phase::Failed(_));
         let lost = flow.lost || failed;
-        // As TCP: who has read the end and may still write has not hung up, though nobody may be there any more.
+        // As TCP: after the end was read, a socket that may still write is not hung up, even if the peer is gone.
         let broken = failed || (flow.lost && !flow.peer_ended);
         let over = broken || (flow.ended && flow.peer_ended);
         let joined = matches!(flow.phase, Phase::Joined);
@@ -280,8 +280,8 @@ impl Link {
         }
     }
 
-    /// Ends the stream as far as that goes now: true when all that was sent has left, or never will. Otherwise a
-    /// [`watch`](Link::watch) tells when to call again.
+    /// Ends the stream as far as possible now: true when everything sent has reached the peer's adapter, or never will. Otherwise a
+    /// [`watch`](Link::watch) signals when to call again.
     pub(crate) fn finish(&self) -> bool {
         self.arm();
         if matches!(self.end(), Err(Error::WouldBlock)) {
@@ -292,12 +292,12 @@ impl Link {
         self.is_done(&flow)
     }
 
-    /// Rings `alarm` when there may be news, as long as the watch lives.
+    /// Signals `alarm` when there may be a change, as long as the watch lives.
     pub(crate) fn watch(&self, alarm: &Alarm) -> Watch {
         self.news.waiters.add(alarm)
     }
 
-    /// Bytes of its buffers.
+    /// Length of its buffers.
     pub(crate) fn buffers(&self) -> usize {
         self.ring.len() + self.stock.len()
     }
@@ -306,13 +306,13 @@ impl Link {
         flow.sends == 0 || flow.lost || !matches!(flow.phase, Phase::Joined)
     }
 
-    /// Nothing more will come.
+    /// No more bytes will arrive.
     pub(crate) fn is_finished(&self) -> bool {
         let flow = self.hold();
         flow.lost || flow.peer_ended || flow.deaf || matches!(flow.phase, Phase::Failed(_))
     }
 
-    /// The program does not want to read any more.
+    /// Shuts reading down.
     pub(crate) fn deafen(&self) {
         self.hold().deaf = true;
         self.news.waiters.ring();

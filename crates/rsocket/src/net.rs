@@ -1,6 +1,5 @@
-//! The adapter as sockets see it: where connections are made, and who is told when one ends.
-//! It promises that a connection whose end the adapter reports is told, whoever else listens to the adapter's events.
-//! It refuses to own the adapter's events where somebody hands them on: the C face does.
+//! The adapter for sockets: dispatches its events to connections, and owns the connections of closed sockets. A connection whose end the
+//! adapter reports is told, however the events arrive: by [`Net::open`], or through [`Net::tell`] from their owner, as in the C API.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,21 +12,21 @@ use verbena::{Device, Event};
 use crate::alarm::Waiters;
 use crate::closing::Background;
 
-/// What others leave for a connection; never locked while the adapter is called.
+/// Asynchronous results for a connection; not locked while the adapter is called.
 #[derive(Debug, Default)]
 pub(crate) struct News {
-    /// How connecting ended.
+    /// The result of connecting.
     pub(crate) answer: Mutex<Option<Result<Vec<u8>, verbena::Error>>>,
     /// The connection is over.
     pub(crate) lost: AtomicBool,
     pub(crate) waiters: Arc<Waiters>,
 }
 
-/// Where sockets connect.
+/// An adapter that sockets use.
 #[derive(Debug)]
 pub struct Net {
     pub(crate) device: Device,
-    /// Connections by queue pair.
+    /// Connections by queue pair number.
     links: Mutex<HashMap<u32, Weak<News>>>,
     /// Connections of sockets that were closed.
     pub(crate) closing: Background,
@@ -39,7 +38,7 @@ fn lose(news: &News) {
 }
 
 impl Net {
-    /// On a device whose events somebody hands to [`tell`](Net::tell).
+    /// For a device whose events the caller passes to [`tell`](Net::tell).
     pub fn new(device: Device) -> Arc<Net> {
         Arc::new(Net {
             device,
@@ -48,7 +47,7 @@ impl Net {
         })
     }
 
-    /// On a device whose events nobody else wants.
+    /// For a device whose events are handled here.
     pub fn open(device: Device) -> Arc<Net> {
         let net = Net::new(device);
         let weak = Arc::downgrade(&net);
@@ -60,7 +59,7 @@ impl Net {
         net
     }
 
-    /// Something happened to a queue pair; false if it is none of ours. Waits for nothing.
+    /// Handles an event of a queue pair; false if it belongs to no connection. Does not block.
     pub fn tell(&self, event: Event) -> bool {
         let qp = match event {
             Event::Disconnected { qp }
@@ -84,14 +83,14 @@ impl Net {
         true
     }
 
-    /// Closed sockets whose last bytes have not all reached their peers.
+    /// The number of closed sockets whose last bytes have not all reached their peers.
     pub fn closing(&self) -> usize {
         self.closing.len()
     }
 
-    /// Waits until there are none, at most until then; false if there still are. What is left when the process ends is lost.
+    /// Waits until there are none, at most until the given time; false if some are left. Their data is lost if the process ends.
     pub fn wait_closed(&self, until: Instant) -> bool {
-        // Polls: it may be called by a process that ends in the middle of anything.
+        // Polls: it may be called while the process exits, in the middle of any other call.
         while !self.closing.is_empty() {
             if Instant::now() >= until {
                 return false;

@@ -1,49 +1,48 @@
-//! What a socket shall be like: sizes that count when it connects or accepts, and how long it waits.
-//! It promises sizes within what the adapter and the protocol bear, whatever was asked for.
-//! It refuses to change a connection that stands.
+//! Options of a socket: sizes, which apply when it connects or accepts, and timeouts. Sizes are clamped to what the adapter and the
+//! protocol allow. They do not change an existing connection.
 
 use std::time::Duration;
 
-/// Bytes of a buffer at least and at most.
+/// Limits of a buffer's length.
 const BUFFER: (usize, usize) = (2 << 10, 64 << 20);
-/// Requests and messages at least and at most.
+/// Limits of the number of requests and of messages.
 const QUEUE: (usize, usize) = (4, 4096);
-/// Bytes of inline data at most.
+/// Limit of inline data.
 const INLINE: usize = 1024;
 
-/// What closing does about data that is under way.
+/// How closing treats data in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Linger {
-    /// Returns at once; it leaves in the background.
+    /// Returns at once; the data is sent in the background.
     Usual,
-    /// Waits as long as this, then leaves the rest to the background; no time at all breaks the connection off.
+    /// Waits this long, then leaves the rest to the background; zero aborts the connection.
     For(Duration),
 }
 
 /// A socket's options.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Bytes that wait for us to be read.
+    /// Length of the receive buffer.
     pub recv_buffer: usize,
-    /// Bytes that we have sent and the peer has not got.
+    /// Length of the send buffer: bytes that the peer's adapter has not acknowledged.
     pub send_buffer: usize,
-    /// Requests under way.
+    /// Requests in flight.
     pub sends: usize,
-    /// Messages that the peer may have under way.
+    /// Messages that the peer may have in flight.
     pub messages: usize,
-    /// Bytes that are copied into the request itself.
+    /// Limit of a send that is posted inline.
     pub inline: usize,
-    /// Pieces of memory that we may map for the peer.
+    /// Memory ranges that may be mapped for the peer.
     pub maps: usize,
-    /// How long a thread polls before it goes to sleep.
+    /// How long a thread polls before it sleeps.
     pub polling: Duration,
-    /// How long receiving waits at most.
+    /// Timeout of receiving.
     pub recv_timeout: Option<Duration>,
-    /// How long sending waits at most.
+    /// Timeout of sending.
     pub send_timeout: Option<Duration>,
-    /// What closing waits for.
+    /// How closing treats data in flight.
     pub linger: Linger,
-    /// A socket bound to all IPv6 addresses is not bound to all IPv4 addresses as well.
+    /// A socket bound to the unspecified IPv6 address is not bound to IPv4 as well.
     pub v6_only: bool,
 }
 
@@ -66,7 +65,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The same with sizes that can be had of an adapter that takes so many requests.
+    /// Clamps sizes to an adapter that takes so many requests.
     pub(crate) fn within(self, requests: usize) -> Options {
         let buffer = |len: usize| len.clamp(BUFFER.0, BUFFER.1);
         // The queue pair gets twice as many, see `link`.

@@ -1,6 +1,5 @@
-//! A stream socket: from nothing over bound, listening or connecting to connected, shut down and closed.
-//! It promises what a TCP socket promises, for any number of threads at once; a call waits unless it is told not to.
-//! It refuses datagrams, urgent data, and to change what a connection was made with.
+//! A stream socket: fresh, bound, listening, connecting, connected, shut down and closed. It behaves as a TCP socket and may be used by
+//! any number of threads; calls block unless told otherwise. Datagrams and urgent data are not supported.
 
 mod connecting;
 mod transfer;
@@ -25,33 +24,33 @@ use crate::options::{Linger, Options};
 
 pub use transfer::Flags;
 
-/// A half of a connection, or both.
+/// A direction of a connection, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Half {
-    /// What comes.
+    /// Receiving.
     Read,
-    /// What goes.
+    /// Sending.
     Write,
     /// Both.
     Both,
 }
 
-/// What can be done without waiting.
+/// What can be done without blocking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Readiness {
     /// Receiving or accepting returns at once.
     pub readable: bool,
     /// Sending returns at once.
     pub writable: bool,
-    /// There is an error to be asked for.
+    /// There is an error to be taken.
     pub error: bool,
     /// The connection is over in both directions.
     pub hangup: bool,
 }
 
-/// Where a socket stands.
+/// The state of a socket.
 enum State {
-    /// Bound to one address, or to none; to all of both families by two.
+    /// Bound to one address or none; to the unspecified address of both families by two.
     Fresh(Vec<Berth>),
     Listening(Arc<[Listener]>),
     Linked(Arc<Link>),
@@ -64,13 +63,13 @@ pub struct Stream {
     state: Mutex<State>,
     options: Mutex<Options>,
     nonblocking: AtomicBool,
-    /// The error of a connection that failed, until somebody asks.
+    /// The error of a connection that failed, until it is taken.
     error: Mutex<Option<Error>>,
     waiters: Arc<Waiters>,
 }
 
 impl Stream {
-    /// A socket that is nothing yet.
+    /// A fresh socket.
     pub fn new(net: &Arc<Net>) -> Stream {
         Stream::with(net, Options::default())
     }
@@ -87,22 +86,22 @@ impl Stream {
         }
     }
 
-    /// What it shall be like; sizes count when it connects or accepts.
+    /// The options; sizes apply when it connects or accepts.
     pub fn options(&self) -> Options {
         *self.options.lock()
     }
 
-    /// Changes that.
+    /// Changes the options.
     pub fn set_options(&self, change: impl FnOnce(&mut Options)) {
         change(&mut self.options.lock());
     }
 
-    /// Calls do not wait from now on, or do again.
+    /// Makes calls non-blocking or blocking.
     pub fn set_nonblocking(&self, on: bool) {
         self.nonblocking.store(on, Ordering::Relaxed);
     }
 
-    /// Calls do not wait.
+    /// Calls do not block.
     pub fn is_nonblocking(&self) -> bool {
         self.nonblocking.load(Ordering::Relaxed)
     }
@@ -112,7 +111,7 @@ impl Stream {
         matches!(*self.state.lock(), State::Listening(_))
     }
 
-    /// The error of a connection that failed; told once.
+    /// Takes the error of a connection that failed.
     pub fn take_error(&self) -> Option<Error> {
         if let Ok(link) = self.link()
             && let Phase::Failed(error) = link.phase()
@@ -128,7 +127,7 @@ impl Stream {
         link.is_ok_and(|link| matches!(link.phase(), Phase::Failed(_)))
     }
 
-    /// Connecting failed: the socket is as before, and tells the error to whoever asks.
+    /// Connecting failed: the socket is fresh and unbound again, and keeps the error for [`take_error`](Stream::take_error).
     fn fail(&self, error: &Error) {
         let gone = {
             let mut state = self.state.lock();
@@ -149,7 +148,7 @@ impl Stream {
         }
     }
 
-    /// Our address; none that can be told before it is bound or connected.
+    /// The local address; fails before the socket is bound or connected.
     pub fn local(&self) -> Result<SocketAddr, Error> {
         let link = match &*self.state.lock() {
             State::Fresh(berths) => {
@@ -172,7 +171,7 @@ impl Stream {
         ends.map(|(_, theirs)| theirs).ok_or(Error::NotConnected)
     }
 
-    /// What can be done without waiting.
+    /// What can be done without blocking.
     pub fn readiness(&self) -> Readiness {
         let link = match &*self.state.lock() {
             State::Linked(link) => link.clone(),
@@ -182,7 +181,7 @@ impl Stream {
                     ..Readiness::default()
                 };
             }
-            // As TCP sockets that were never connected.
+            // As a TCP socket that was never connected.
             State::Fresh(_) | State::Closed => {
                 return Readiness {
                     writable: true,
@@ -201,20 +200,20 @@ impl Stream {
         }
     }
 
-    /// Rings `alarm` when there may be news, as long as the watch lives. Before each wait: [`Alarm::silence`],
-    /// [`arm`](Stream::arm), then look.
+    /// Signals `alarm` when there may be a change, as long as the watch lives. Before each wait: [`Alarm::silence`],
+    /// [`arm`](Stream::arm), then check.
     pub fn watch(&self, alarm: &Alarm) -> Watch {
         self.waiters.add(alarm)
     }
 
-    /// Asks to be told of the next news.
+    /// Asks for a signal at the next change.
     pub fn arm(&self) {
         if let Ok(link) = self.link() {
             link.arm();
         }
     }
 
-    /// Waits until `look` finds something: polls for a little while, then sleeps.
+    /// Waits until `look` returns something else than `WouldBlock`: polls for a short time, then sleeps.
     fn wait<R>(
         &self,
         until: Option<Instant>,
@@ -243,7 +242,7 @@ impl Stream {
         }
     }
 
-    /// Ends one half or both: the peer reads the end behind all that was sent.
+    /// Ends one direction or both: the peer reads the end after everything that was sent.
     pub fn shutdown(&self, half: Half) -> Result<(), Error> {
         let link = self.link()?;
         if let Phase::Joining | Phase::Failed(_) = link.phase() {
@@ -254,7 +253,7 @@ impl Stream {
         }
         if half != Half::Read {
             match self.wait(None, || link.end()) {
-                // The peer has gone before.
+                // The peer has closed before.
                 Err(Error::Reset) => return Err(Error::NotConnected),
                 ended => ended?,
             }
@@ -262,8 +261,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Closes it: what was sent still reaches the peer. Waits only as long as the socket lingers; the rest is done in the
-    /// background ([`Net::closing`]).
+    /// Closes it: what was sent still reaches the peer. Blocks only as long as the socket lingers; the rest is done in the background
+    /// ([`Net::closing`]).
     pub fn close(&self) {
         self.close_keeping(None);
     }
@@ -284,7 +283,7 @@ impl Stream {
         }
     }
 
-    /// The process ends without closing it: what was sent leaves, and the end behind it, as far as that goes without waiting
+    /// For a process that ends without closing the socket: sends everything and the end of the stream, as far as possible without waiting
     /// for the peer.
     pub fn leave(&self) {
         if let Some(state) = self.state.try_lock()
@@ -294,7 +293,7 @@ impl Stream {
         }
     }
 
-    /// All of that has reached the peer's adapter, or never will; waits for nothing.
+    /// All of that has reached the peer's adapter, or never will. Does not block: true also while another thread holds the lock.
     pub fn has_left(&self) -> bool {
         let Some(state) = self.state.try_lock() else {
             return true;
@@ -306,7 +305,7 @@ impl Stream {
     }
 }
 
-/// Somebody waits to be accepted.
+/// A request waits to be accepted.
 fn has_request(listener: &Listener) -> bool {
     let now = Timespec {
         tv_sec: 0,

@@ -1,22 +1,21 @@
-//! Control messages: what a side tells the other beside its data, each a Send of a few bytes.
-//! It promises that what was parsed is one of the words, with every reserved byte zero.
-//! It refuses the rest, and judges no number: `credit` and `link` know which ones make sense.
+//! Control messages, each a Send of a few bytes. Parsing accepts only known kinds of the exact length, with reserved bytes zero. Numbers
+//! are checked by `credit` and `link`.
 
 use verbena::RemoteMemory;
 
-/// Bytes of the longest word, and of the receives that take them.
+/// Length of the longest word, and of the receives.
 pub(crate) const MOST: usize = 40;
 
 /// A control message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Word {
-    /// So many bytes were read and so many messages were taken since the connection began.
+    /// Bytes read and messages taken since the connection began.
     Credit { read: u64, messages: u64 },
-    /// Nothing more will be sent.
+    /// The sender will send no more.
     End,
-    /// Memory that the other side may write, by this offset.
+    /// Memory that the receiver of this message may write, by offset.
     Map { offset: u64, memory: RemoteMemory },
-    /// What was mapped at this offset is no more.
+    /// The mapping at this offset ends.
     Unmap { offset: u64 },
 }
 
@@ -26,7 +25,7 @@ const MAP: u8 = 3;
 const UNMAP: u8 = 4;
 
 impl Word {
-    /// The word in the first bytes, and how many they are.
+    /// The encoded word and its length.
     pub(crate) fn to_bytes(self) -> ([u8; MOST], usize) {
         let mut bytes = [0; MOST];
         let (kind, len) = match self {
@@ -50,7 +49,7 @@ impl Word {
         (bytes, len)
     }
 
-    /// None if it is no word.
+    /// `None` if it is malformed.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Word> {
         let (head, rest) = bytes.split_first_chunk::<8>()?;
         let [kind, 0, 0, 0, 0, 0, 0, 0] = *head else {

@@ -1,5 +1,5 @@
 //! Stream sockets towards a host that vanishes (docs/connections.md, "Peers that die, stall or fall silent"): two network
-//! namespaces with a cable between them, which loses everything from some moment on. Needs root, or a user namespace.
+//! namespaces joined by a veth pair, which loses everything from some moment on. Needs root, or a user namespace.
 
 #[path = "../../lan/tests/common/space.rs"]
 mod space;
@@ -13,12 +13,12 @@ use verbena::{Config, Device};
 use verbena_rsocket::{Error, Flags, Net, Stream};
 
 const ADDRESSES: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
-/// Twice what the settings of the tests allow, for a machine that has other work.
+/// Twice what the settings of the tests allow, for a busy machine.
 const BOUND: Duration = Duration::from_secs(20);
-/// No test may wait for keep-alive probes to find what something else should have found before.
+/// A keep-alive interval beyond the tests' duration, so that probes do not find what another timeout must find.
 const NEVER: &str = "600s";
 
-/// Two connected sockets, one at each end of the cable.
+/// Two connected sockets, one at each end of the veth pair.
 struct Ends {
     spaces: [Space; 2],
     sockets: [Stream; 2],
@@ -64,7 +64,7 @@ impl Ends {
             sockets,
             _nets: nets,
         };
-        // It works, and nothing is unacknowledged afterwards.
+        // The connection works, and nothing is unacknowledged afterwards.
         let [a, b] = &ends.sockets;
         assert_eq!(a.send(b"here", Flags::default()).unwrap(), 4);
         let mut came = [0; 4];
@@ -73,7 +73,7 @@ impl Ends {
         ends
     }
 
-    /// Each end sends to a machine that does not exist: everything is lost, and no error tells of it.
+    /// Both ends send to a MAC address that does not exist: everything is lost without an error.
     fn cut(&self) {
         for (space, peer) in self.spaces.iter().zip(ADDRESSES.iter().rev()) {
             space.ip(&format!(
@@ -83,7 +83,7 @@ impl Ends {
     }
 }
 
-/// The error that a socket which waits for bytes ends with, within the bound.
+/// The error with which a waiting socket ends, within the bound.
 fn end_of(socket: &Stream) -> Error {
     let cut = Instant::now();
     socket.set_nonblocking(true);

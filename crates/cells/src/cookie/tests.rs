@@ -1,4 +1,4 @@
-//! Cookies: who gets one, what it is good for, and how long.
+//! Cookies: which requests get one, what it is valid for, and for how long.
 
 use verbena_wire::cell::Way;
 
@@ -59,7 +59,7 @@ fn retry(answer: &[u8]) -> Cookie {
 
 const HELLO: &[u8] = b"sixteen bytes ..";
 
-/// A cookie for the usual request at a time.
+/// A cookie for the usual request at a given time.
 fn cookie(cookies: &Cookies, now: Time) -> Cookie {
     let ask = connect(LISTENER, 5, HELLO, None);
     let (asked, answer) = judge(cookies, SOURCE, &ask, now);
@@ -168,12 +168,12 @@ fn nothing_but_requests_of_the_sender_is_answered() {
     damaged[40] ^= 1;
     let answered = |bytes: &[u8]| !judge(&cookies, SOURCE, bytes, at(0)).1.is_empty();
     assert!(!answered(&damaged) && !answered(&[]) && !answered(&[0x14; 100]));
-    // In the name of another port than the datagram's first cell says.
+    // A source port other than the datagram's.
     let mut answer = Vec::new();
     let way = (SOURCE, PortAddress([2; 6]));
     let asked = cookies.judge(way, HERE, |_| false, &strange, at(0), &mut answer);
     assert_eq!((asked, answer.len()), (Asked::default(), 0));
-    // For another port.
+    // Addressed to another port.
     strange[4..10].copy_from_slice(&[2; 6]);
     let len = strange.len() - 4;
     strange.truncate(len);

@@ -1,6 +1,5 @@
-//! Cells that came: each is judged on its own and handed to the work queue pair it is for.
-//! It promises that whatever is wrong with one cell harms no other, and that each which is not taken is counted.
-//! It refuses to believe where a datagram came from, unless the carrier knows: only what its cells say.
+//! Received cells: each is checked on its own and passed to its work queue pair. A bad cell does not affect others, and each that is
+//! not accepted is counted. The source port is taken from the cells, and compared with the carrier's where the carrier knows it.
 
 use verbena_nic::Outbox;
 use verbena_stream::Time;
@@ -14,12 +13,12 @@ use crate::notice::{Says, Stray};
 use crate::wqp::Moment;
 
 impl Port {
-    /// Takes the cells of a datagram.
+    /// Handles the cells of a datagram.
     pub fn handle_cells(&mut self, datagram: &[u8], now: Time, out: &mut Outbox) {
         self.take_cells(None, true, datagram, now, out);
     }
 
-    /// The same, of a carrier that knows which port a datagram came from: cells which say another are refused.
+    /// The same for a carrier that knows which port a datagram came from: cells with another source are dropped.
     pub fn handle_cells_from(
         &mut self,
         port: PortAddress,
@@ -30,7 +29,7 @@ impl Port {
         self.take_cells(Some(port), true, datagram, now, out);
     }
 
-    /// The same, without its requests for connections: the sender has not returned a cookie, so its address may be forged
+    /// The same without requests for connections: the sender has not returned a cookie, so its address may be forged
     /// ([`Cookies`](crate::Cookies)).
     pub fn handle_cells_unproven(
         &mut self,
@@ -66,7 +65,7 @@ impl Port {
         }
     }
 
-    /// To this port, or a request to whoever it reaches.
+    /// Addressed to this port, or a request to the wildcard address.
     fn is_for_us(&self, cell: &Cell<'_>) -> bool {
         let to = cell.way.to;
         let whoever = to == PortAddress::WHOEVER && matches!(cell.body, Body::Connect { .. });
@@ -110,7 +109,7 @@ impl Port {
                 wqp.on_answer(from, cell.connected, answer, &moment, fx, out);
             }
             Body::Accept { echo, terms } => {
-                // An Accept that comes twice is no news; one that was not asked for tells the peer so.
+                // A repeated Accept is ignored; one without a Connect is answered with a Disconnect.
                 let known = wqp.state.works() && wqp.peer == Some(from);
                 stray = !known && !wqp.accepted(from, packet, *echo, terms, fx);
             }
@@ -137,7 +136,7 @@ impl Port {
         self.wake(number.get());
     }
 
-    /// Whoever sent this believes in a connection that is not there: it repeats the cell's number to be believed.
+    /// Tells a sender that there is no such connection. The answer repeats the cell's packet number, by which the sender verifies it.
     fn say_no_channel(&mut self, from: Peer, cell: &Cell<'_>) {
         let packet: PacketSeq = cell.packet;
         self.effects.stray(Stray {

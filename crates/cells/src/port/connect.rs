@@ -1,6 +1,5 @@
-//! Making connections: asking a peer, and requests of peers that wait for the consumer.
-//! It promises that no more requests wait than the limits say, none for ever, and that one which comes twice is one.
-//! It refuses to choose numbers: the first packet's number each way is the consumer's randomness.
+//! Connection setup: Connects to a peer, and requests of peers that wait for the consumer. Requests are limited in number and time, and
+//! a repeated one counts once. The first packet number of each direction is chosen by the consumer.
 
 use verbena_stream::Time;
 use verbena_wire::cell::{MAX_PRIVATE, PacketSeq, PortAddress, RejectReason, Terms, Way};
@@ -22,13 +21,13 @@ pub(super) struct Request {
     cell: u16,
     acknowledged: bool,
     private: Vec<u8>,
-    /// The consumer knows of it.
+    /// The consumer has been told.
     told: bool,
     pub(super) until: Time,
 }
 
 impl Port {
-    /// Takes requests at this number, for acknowledged channels or for others.
+    /// Accepts requests at this number, for acknowledged channels or for unacknowledged ones.
     pub fn listen(&mut self, number: Qpn, acknowledged: bool) -> Result<(), Error> {
         let key = number.get();
         if self.wqps.contains_key(&key) || self.listeners.contains_key(&key) {
@@ -41,7 +40,7 @@ impl Port {
         Ok(())
     }
 
-    /// Takes no more requests there; those that wait are rejected.
+    /// Stops listening; waiting requests are rejected.
     pub fn unlisten(&mut self, number: Qpn) -> Result<(), Error> {
         let gone = self.listeners.remove(&number.get());
         gone.ok_or(Error::Unknown(u64::from(number.get())))?;
@@ -57,8 +56,8 @@ impl Port {
         Ok(())
     }
 
-    /// Asks a listener for a connection. `first` numbers our first packet: best a random number, so that cells of an earlier
-    /// connection of the same two are told apart.
+    /// Requests a connection from a listener. `first` is the number of the first packet, preferably random, so that cells of an earlier
+    /// connection between the two are told apart.
     pub fn connect(
         &mut self,
         number: Qpn,
@@ -78,7 +77,7 @@ impl Port {
         Ok(())
     }
 
-    /// Agrees to a request: this work queue pair, of the listener's kind and idle, is connected from now on.
+    /// Accepts a request: this work queue pair, which is idle and of the listener's kind, is then connected.
     pub fn accept(
         &mut self,
         ticket: Ticket,
@@ -103,7 +102,7 @@ impl Port {
         Ok(())
     }
 
-    /// Does not agree to a request, and says why in words of the consumer's own.
+    /// Rejects a request, with private data.
     pub fn reject(&mut self, ticket: Ticket, private: &[u8]) -> Result<(), Error> {
         check(private)?;
         let at = self.find(ticket)?;
@@ -130,7 +129,7 @@ impl Port {
         })
     }
 
-    /// A Connect came.
+    /// Handles a Connect.
     pub(super) fn on_connect(
         &mut self,
         from: Peer,
@@ -139,7 +138,7 @@ impl Port {
         terms: &Terms<'_>,
         moment: &Moment<'_>,
     ) {
-        // The Accept was lost, or this one was on its way twice.
+        // The Accept was lost, or the Connect was duplicated.
         if let Some(&served) = self.accepted.get(&from)
             && let Some(wqp) = self.wqps.get_mut(&served)
             && wqp.repeats(from, first)
@@ -179,7 +178,7 @@ impl Port {
             acknowledged: terms.acknowledged,
             private: terms.private.to_vec(),
             told: false,
-            // As long as whoever asks goes on asking.
+            // As long as the peer repeats its Connect.
             until: moment.now
                 + self.config.connect_timeout * (self.config.retries.saturating_add(2)),
         });
@@ -194,7 +193,7 @@ impl Port {
     }
 }
 
-/// The way back to whoever sent a cell to this number.
+/// The addressing of an answer to a cell that came to this number.
 pub(crate) fn back(here: PortAddress, to: Peer, number: Qpn) -> Way {
     Way {
         to: to.port,

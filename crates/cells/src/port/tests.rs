@@ -1,4 +1,4 @@
-//! Tests of ports, a file per rule: descriptors and kinds of channels, loss, refusals, connections.
+//! Tests of ports, a file per subject: descriptors and kinds of channels, loss, rejected cells, connections.
 
 mod connections;
 mod descriptors;

@@ -1,6 +1,5 @@
-//! What leaves a port, and when it wants to be looked at again.
-//! It promises that work queue pairs take turns, that a datagram goes to one port and holds whole cells, and that a deadline which
-//! has passed is dealt with by the next call. It refuses to know whether a datagram arrived anywhere.
+//! A port's output, and its deadline. Work queue pairs take turns, and a datagram goes to one port and consists of whole cells. An
+//! expired deadline is handled by the next call of [`Port::handle_timeout`].
 
 use verbena_nic::Outbox;
 use verbena_stream::Time;
@@ -10,9 +9,9 @@ use super::Port;
 use crate::wqp::{Emitted, Moment, Turn};
 
 impl Port {
-    /// Appends the next datagram, of up to `room` bytes, to `datagram`; says which port it goes to, or that nothing waits.
+    /// Fills `datagram`, which is cleared first, with up to `room` bytes; returns the port it goes to, or `None` if there is nothing to send.
     ///
-    /// It is the carrier's from now on: unacknowledged packets whose last cell it holds have completed (P2). A `room` below
+    /// The carrier then owns it: unacknowledged packets whose last cell it holds have completed (P2). A `room` below
     /// [`largest_cell`](crate::Config::largest_cell) is exceeded if the first cell needs it.
     pub fn poll_transmit(
         &mut self,
@@ -24,7 +23,7 @@ impl Port {
         self.poll_transmit_to(|_| room, now, datagram, out)
     }
 
-    /// The same, for a carrier whose ways differ: `room` says how many bytes a datagram to a port may have.
+    /// The same for a carrier whose paths differ: `room` returns the length limit of a datagram to a port.
     pub fn poll_transmit_to(
         &mut self,
         room: impl Fn(PortAddress) -> usize,
@@ -47,7 +46,7 @@ impl Port {
             }
         };
         self.put_strays(&mut turn, datagram, &goes);
-        // Each has one turn at most; whoever has more to say comes back behind the others.
+        // One turn each per datagram; a work queue pair with more to send goes to the end of the list.
         for _ in 0..self.ready.len() {
             let Some(number) = self.ready.pop_front() else {
                 break;
@@ -71,14 +70,14 @@ impl Port {
                 break;
             }
         }
-        // Somebody who failed while it was asked may have left an answer.
+        // A work queue pair that failed in its turn may have queued an answer.
         if turn.to.is_none() {
             self.put_strays(&mut turn, datagram, &goes);
         }
         turn.to
     }
 
-    /// Answers that belong to no work queue pair, as many as go to the same port and fit.
+    /// Adds answers that belong to no work queue pair, as many as go to the same port and fit.
     fn put_strays(
         &mut self,
         turn: &mut Turn<'_>,
@@ -94,14 +93,14 @@ impl Port {
         }
     }
 
-    /// When [`handle_timeout`](Port::handle_timeout) wants to be called, if nothing happens before.
+    /// When [`handle_timeout`](Port::handle_timeout) must be called next.
     pub fn deadline(&self) -> Option<Time> {
         let wqps = self.wqps.values().filter_map(crate::wqp::Wqp::deadline);
         let requests = self.requests.iter().map(|request| request.until);
         wqps.chain(requests).min()
     }
 
-    /// Time has passed.
+    /// Handles expired deadlines.
     pub fn handle_timeout(&mut self, now: Time, out: &mut Outbox) {
         self.requests.retain(|request| now < request.until);
         let config = self.config;

@@ -1,7 +1,6 @@
-//! Is a silent peer still there? An acknowledged, connected channel without work asks, if its port was told to.
-//! A question is the packet before the first: empty, and a duplicate to whoever is there, who acknowledges it as such.
-//! It promises that no peer is asked while packets are under way, whose own acknowledgements tell. It refuses to guess: a peer
-//! is gone when it let as many questions pass as there are tries.
+//! Keep-alive of an acknowledged, connected channel without work, if configured. A probe is the packet before the first one in flight:
+//! empty, and a duplicate that the peer acknowledges. No probes are sent while packets are in flight, which detect a silent peer
+//! themselves; the channel fails after `retries` unanswered probes and not before `patience`.
 
 use verbena_nic::Outbox;
 use verbena_stream::Time;
@@ -13,19 +12,19 @@ use crate::config::Config;
 use crate::notice::{Effects, Why};
 use crate::state::State;
 
-/// What is known about a silent peer.
+/// State of the probes.
 #[derive(Debug, Default)]
 pub(super) struct Alive {
-    /// When to ask, or ask again.
+    /// When to send the next probe.
     pub(super) until: Option<Time>,
-    /// Questions without an answer.
+    /// Unanswered probes.
     asked: u32,
-    /// A question must be put now.
+    /// A probe is to be sent now.
     due: bool,
 }
 
 impl Wqp {
-    /// The peer said something, or is about to hear from us for the first time.
+    /// The peer was heard, or the connection begins: restarts the interval.
     pub(super) fn hear(&mut self, now: Time, config: &Config) {
         let kind = self.init.kind;
         if !kind.acknowledged || !kind.connected || self.state != State::Connected {
@@ -37,14 +36,14 @@ impl Wqp {
         };
     }
 
-    /// The clock of a connection starts with the first look at it.
+    /// Starts the interval of a new connection at its first turn to transmit.
     pub(super) fn begin_to_listen(&mut self, now: Time, config: &Config) {
         if self.alive.until.is_none() && config.keep_alive.is_some() {
             self.hear(now, config);
         }
     }
 
-    /// It is time to ask.
+    /// The interval is over: sends a probe, or fails the channel.
     pub(super) fn ask_if_alive(&mut self, moment: &Moment<'_>, fx: &mut Effects, out: &mut Outbox) {
         if self.begun() > 0 {
             return self.hear(moment.now, moment.config);
@@ -63,7 +62,7 @@ impl Wqp {
         };
     }
 
-    /// The question, if it must be put now.
+    /// The probe, if one is due.
     pub(super) fn question_cell(&self, here: PortAddress) -> Option<Cell<'static>> {
         let peer = self.peer.filter(|_| self.alive.due)?;
         Some(Cell {
@@ -83,7 +82,7 @@ impl Wqp {
         })
     }
 
-    /// It was put.
+    /// The probe was sent.
     pub(super) fn asked(&mut self) {
         self.alive.due = false;
     }

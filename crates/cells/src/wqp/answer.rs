@@ -1,6 +1,6 @@
-//! What a sender does about acknowledgements, refusals and silence: go back to the first missing packet, wait, or give up.
-//! It promises that a packet completes only after it was sent in full and the peer said so, and that no peer keeps a sender busy
-//! without end: every way to ask for a packet again has its limit. It refuses to believe numbers that are not under way.
+//! A sender's reaction to acknowledgements, Naks and timeouts: retransmit from the first missing packet, wait, or fail. A packet
+//! completes only after it was sent in full and acknowledged, numbers that are not in flight are ignored, and every reason for a
+//! retransmission has a limit.
 
 use core::time::Duration;
 
@@ -15,12 +15,12 @@ use crate::descriptor::Peer;
 use crate::notice::{Effects, Why};
 use crate::state::State;
 
-/// Times that one packet may be asked for again because of gaps; a long packet over a bad link needs some.
+/// Limit on Naks for gaps or damage without progress; a long packet over a bad link needs some.
 const MAX_NAKS: u32 = 1024;
-/// Times that a delay doubles.
+/// Limit on the doublings of a delay.
 const DOUBLINGS: u32 = 6;
 
-/// The port and the moment of an answer.
+/// The port and the time of an event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Moment<'a> {
     pub(crate) here: PortAddress,
@@ -29,13 +29,13 @@ pub(crate) struct Moment<'a> {
 }
 
 impl Wqp {
-    /// Packets at the front of which at least one cell left.
+    /// Packets at the front of which at least one cell was sent.
     pub(super) fn begun(&self) -> usize {
         let cursor = self.cursor.at + usize::from(self.cursor.cell > 0);
         self.whole.max(cursor)
     }
 
-    /// An Ack or a Nak came.
+    /// Handles an Ack or a Nak.
     pub(crate) fn on_answer(
         &mut self,
         from: Peer,
@@ -54,7 +54,7 @@ impl Wqp {
         if !connected {
             return self.loose_answer(from, packet, nak, moment, fx, out);
         }
-        // An Ack names the last packet that is there, a Nak the first that is not.
+        // An Ack names the last packet received, a Nak the first missing one.
         let there = match nak {
             None => packet.next(),
             Some(_) => packet,
@@ -73,14 +73,14 @@ impl Wqp {
             self.timer = waits.then(|| moment.now + self.patience(moment.config));
             self.note_overflow(moment.here, overflowed, fx, out);
         }
-        // A Nak that crossed what it asks for is an acknowledgement.
+        // A Nak for packets that were acknowledged since is only an acknowledgement.
         let waits = self.begun() > 0 || self.hold.is_some();
         if let Some(reason) = nak.filter(|_| waits) {
             self.refused_by_peer(reason, moment, fx, out);
         }
     }
 
-    /// Packets are through: whatever was counted against the peer is forgotten, and a little more may be under way.
+    /// Packets were acknowledged: resets the retry counters, and the window grows by one per window.
     fn progress(&mut self, count: usize, moment: &Moment<'_>) {
         (self.tries, self.busy, self.naks) = (0, 0, 0);
         self.silent_since = None;
@@ -126,21 +126,21 @@ impl Wqp {
                 }
                 self.hold = None;
                 self.rewind();
-                // Something on the way, or the peer, is short of room; how short is learnt by and by.
+                // Losses indicate congestion on the path or at the peer: reduce the window by a quarter.
                 self.window -= self.window / 4;
                 self.timer = Some(moment.now + self.patience(config));
             }
         }
     }
 
-    /// Goes back to the first packet that is not acknowledged.
+    /// Restarts at the first packet that is not acknowledged.
     fn rewind(&mut self) {
         self.cursor = Cursor::default();
         self.pace.forget();
         self.counters.rewinds += 1;
     }
 
-    /// Time has passed.
+    /// Handles expired timers.
     pub(crate) fn on_time(&mut self, moment: &Moment<'_>, fx: &mut Effects, out: &mut Outbox) {
         let now = moment.now;
         if self.hold.is_some_and(|until| until <= now) {
@@ -162,7 +162,7 @@ impl Wqp {
         }
     }
 
-    /// No acknowledgement in time.
+    /// The retransmission timer expired.
     fn silence(&mut self, moment: &Moment<'_>, fx: &mut Effects, out: &mut Outbox) {
         if self.begun() == 0 {
             return;
@@ -179,12 +179,12 @@ impl Wqp {
         self.timer = Some(moment.now + self.patience(moment.config));
     }
 
-    /// How long an acknowledgement may take now.
+    /// The current retransmission timeout.
     pub(super) fn patience(&self, config: &Config) -> Duration {
         self.pace.timeout(config) * (1 << self.tries.min(DOUBLINGS))
     }
 
-    /// The answer to a connectionless packet stands for that packet alone.
+    /// An answer to a connectionless packet concerns that packet only.
     fn loose_answer(
         &mut self,
         from: Peer,
@@ -230,7 +230,7 @@ impl Wqp {
         self.note_overflow(moment.here, overflowed, fx, out);
     }
 
-    /// Connectionless packets that nobody answered; a destination that is gone disturbs no other.
+    /// Times out connectionless packets; a destination that does not answer does not affect others.
     fn loose_time(&mut self, moment: &Moment<'_>, fx: &mut Effects, out: &mut Outbox) {
         let now = moment.now;
         for queued in &mut self.sends {
@@ -253,7 +253,7 @@ impl Wqp {
     }
 }
 
-/// How a descriptor ends that the peer refused for good.
+/// The status of a descriptor that the peer refused permanently.
 fn peer_status(reason: NakReason, op: Option<WcOp>) -> Status {
     match (reason, op) {
         // The peer's receive is too small.

@@ -1,6 +1,5 @@
-//! Completions: what the consumer is told of each descriptor, in posting order.
-//! It promises an entry for every failure and for every success that was asked for, and that a lost entry is noticed.
-//! It refuses to decide how anything ended.
+//! Completions of descriptors, in posting order. Every failure yields an entry, a success only if it was requested, and an overflow of
+//! the completion queue is reported to the caller.
 
 use verbena_nic::Outbox;
 use verbena_nic::wc::{Status, Wc, WcOp};
@@ -9,13 +8,13 @@ use verbena_nic::wr::Flags;
 use super::{Fate, Queued, Wqp};
 use crate::descriptor::Peer;
 
-/// A completion did not fit its queue: the channel must fail.
+/// Whether a completion did not fit its queue; the channel must then fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a channel whose completions are lost cannot be relied on"]
 pub(crate) struct Overflowed(pub(crate) bool);
 
 impl Wqp {
-    /// Completes `count` descriptors at the front with success.
+    /// Completes `count` descriptors at the front successfully.
     pub(super) fn complete_sends(&mut self, count: usize, out: &mut Outbox) -> Overflowed {
         let mut overflowed = false;
         for _ in 0..count {
@@ -26,7 +25,7 @@ impl Wqp {
         Overflowed(overflowed)
     }
 
-    /// Completes connectionless descriptors at the front that are done.
+    /// Completes connectionless descriptors at the front that have finished.
     pub(super) fn complete_done(&mut self, out: &mut Outbox) -> Overflowed {
         let mut overflowed = false;
         while let Some(Queued {
@@ -43,7 +42,7 @@ impl Wqp {
         Overflowed(overflowed)
     }
 
-    /// Takes the descriptor at the front off the queue; everything counted from there moves along.
+    /// Removes the descriptor at the front and adjusts everything that counts from there.
     fn pop_send(&mut self) -> Option<Queued> {
         let queued = self.sends.pop_front()?;
         self.rung_sends = self.rung_sends.saturating_sub(1);
@@ -57,10 +56,10 @@ impl Wqp {
         Some(queued)
     }
 
-    /// The descriptor at the front failed.
+    /// Completes the descriptor at the front with an error.
     pub(super) fn strike_front(&mut self, status: Status, out: &mut Outbox) {
         if let Some(queued) = self.pop_send() {
-            // The channel fails anyway.
+            // The channel fails in any case.
             let _ = self.tell_send(&queued, status, out);
         }
     }
@@ -86,7 +85,7 @@ impl Wqp {
         }
     }
 
-    /// A receive took a packet, or the immediate data of one.
+    /// Completes a receive with a packet, or with the immediate data of one.
     pub(super) fn tell_receive(
         &mut self,
         (id, op): (u64, WcOp),
@@ -96,7 +95,7 @@ impl Wqp {
         out: &mut Outbox,
     ) -> Overflowed {
         if !self.init.kind.connected {
-            // A consumer that never asks must not make it grow.
+            // Bounded, for consumers that never call `take_source`.
             if self.sources.len() >= self.init.limits.receives.max(1) {
                 self.sources.pop_front();
             }
@@ -116,7 +115,7 @@ impl Wqp {
         Overflowed(!self.init.recv_cq.push(wc, out))
     }
 
-    /// A receive that took nothing.
+    /// Completes a receive with an error.
     pub(super) fn receive_failed(&self, id: u64, status: Status, out: &mut Outbox) {
         let wc = Wc {
             id,
@@ -125,11 +124,11 @@ impl Wqp {
             op: WcOp::Receive,
             ..Wc::BLANK
         };
-        // The channel fails or has failed already: a lost entry is told by the queue itself.
+        // The channel fails or has failed; the completion queue reports its overflow itself.
         let _ = self.init.recv_cq.push(wc, out);
     }
 
-    /// Everything flushes, each queue in posting order.
+    /// Flushes both queues, each in posting order.
     pub(super) fn flush(&mut self, out: &mut Outbox) {
         if let Some(receive) = self
             .partial

@@ -1,6 +1,5 @@
-//! What a work queue pair says while it connects: a Connect until it is answered, an Accept whenever it is asked for.
-//! It promises that both sides begin with the numbers the other one named, and that the smaller cell size holds.
-//! It refuses to know listeners.
+//! Connection setup of a work queue pair: a Connect until it is answered, and an Accept for every Connect received. Each side starts
+//! with the packet number that the other one named, and the smaller cell size applies.
 
 use verbena_stream::Time;
 use verbena_wire::cell::{
@@ -13,21 +12,21 @@ use crate::descriptor::Peer;
 use crate::notice::{Effects, Notice};
 use crate::state::{Event, State};
 
-/// What is said, and how often it was.
+/// A Connect or an Accept, and how often it was sent.
 #[derive(Debug)]
 pub(crate) struct Hello {
     pub(crate) private: Vec<u8>,
-    /// What the listener wants to see in the Connect, once it has said it.
+    /// The cookie from the listener's Retry.
     cookie: Option<Cookie>,
-    /// The number of the Connect that is answered; none if this is the Connect.
+    /// The number of the Connect that is answered; `None` in a Connect.
     pub(crate) echo: Option<PacketSeq>,
-    /// It must be said now.
+    /// It is to be sent now.
     pub(crate) due: bool,
     pub(crate) tries: u32,
 }
 
 impl Wqp {
-    /// Begins to ask a peer.
+    /// Starts to connect to a peer.
     pub(crate) fn connect(&mut self, to: Peer, first: PacketSeq, private: &[u8]) -> bool {
         let Some(next) = self.state.next(Event::Connect) else {
             return false;
@@ -45,7 +44,7 @@ impl Wqp {
         true
     }
 
-    /// Agrees to what a peer asked.
+    /// Accepts a peer's request.
     pub(crate) fn accept(
         &mut self,
         from: Peer,
@@ -81,7 +80,7 @@ impl Wqp {
         self.cell = self.cell.min(cell);
     }
 
-    /// The same Connect came again: the Accept was lost.
+    /// The same Connect arrived again: sends the Accept again.
     pub(crate) fn repeats(&mut self, from: Peer, packet: PacketSeq) -> bool {
         let same = self.peer == Some(from) && self.first_rx == packet && self.state.works();
         if let Some(hello) = self.hello.as_mut().filter(|_| same) {
@@ -90,13 +89,13 @@ impl Wqp {
         same
     }
 
-    /// Is this the port that was asked?
+    /// The Connect was addressed to this port.
     fn was_asked(&self, port: PortAddress) -> bool {
         let fits = |asked: PortAddress| asked == port || asked == PortAddress::WHOEVER;
         self.peer.is_some_and(|peer| fits(peer.port))
     }
 
-    /// The listener wants the Connect again, with a cookie; it goes at once. The cookie that is said already is no news.
+    /// A Retry: repeats the Connect at once with the cookie, unless it has that cookie already.
     pub(crate) fn asked_again(&mut self, from: Peer, echo: PacketSeq, cookie: Cookie) {
         let listener = self.peer.is_some_and(|peer| peer.wqp == from.wqp);
         let asked = self.was_asked(from.port) && listener && echo == self.first_tx;
@@ -110,7 +109,7 @@ impl Wqp {
         }
     }
 
-    /// The peer agreed. False if this is not what it was asked, or makes no sense.
+    /// An Accept. False if it does not match the Connect, or its terms are invalid.
     pub(crate) fn accepted(
         &mut self,
         from: Peer,
@@ -126,7 +125,7 @@ impl Wqp {
             return false;
         };
         self.state = next;
-        // It may be served by another number than the one that was asked.
+        // The Accept may come from another number than the listener's.
         self.peer = Some(from);
         self.hello = None;
         self.timer = None;
@@ -139,7 +138,7 @@ impl Wqp {
         true
     }
 
-    /// The peer did not agree. False if this is not what it was asked.
+    /// A Reject. False if it does not match the Connect.
     pub(crate) fn rejected(
         &mut self,
         from: Peer,
@@ -164,14 +163,14 @@ impl Wqp {
         true
     }
 
-    /// No answer came in time: once more, or never again.
+    /// The Connect timed out: repeats it, or gives up.
     pub(super) fn ask_again(&mut self, now: Time, config: &Config, fx: &mut Effects) {
         let Some(hello) = self.hello.as_mut() else {
             return;
         };
         if hello.tries < config.retries {
             hello.due = true;
-            // If the carrier takes nothing, the clock runs all the same.
+            // Counted here, so that a carrier that takes nothing does not stop the timeout.
             hello.tries += 1;
             self.timer = Some(now + config.connect_timeout);
             return;
@@ -190,7 +189,7 @@ impl Wqp {
         self.timer = None;
     }
 
-    /// The cell that connects, if it must be said now.
+    /// The Connect or Accept, if it is due.
     pub(super) fn hello_cell<'a>(&'a self, here: PortAddress, config: &Config) -> Option<Cell<'a>> {
         let hello = self.hello.as_ref().filter(|hello| hello.due)?;
         let terms = Terms {
@@ -212,7 +211,7 @@ impl Wqp {
         })
     }
 
-    /// It was said.
+    /// The Connect or Accept was sent.
     pub(super) fn said_hello(&mut self, now: Time, config: &Config) {
         if let Some(hello) = self.hello.as_mut() {
             hello.due = false;
@@ -222,7 +221,7 @@ impl Wqp {
         }
     }
 
-    /// The acknowledgement of a connected channel that must be said now.
+    /// The acknowledgement of a connected channel, if it is due.
     pub(super) fn answer_cell(&self, here: PortAddress) -> Option<Cell<'static>> {
         let cell = |packet, body| Cell {
             way: self.way(here, self.peer.unwrap_or(NOBODY)),
@@ -237,7 +236,7 @@ impl Wqp {
         }
     }
 
-    /// The answer to a connectionless packet that must be said now.
+    /// The next answer to a connectionless packet.
     pub(super) fn loose_answer_cell(&self, here: PortAddress) -> Option<Cell<'static>> {
         let (to, packet, nak): (Peer, PacketSeq, Option<NakReason>) = *self.owed.front()?;
         Some(Cell {

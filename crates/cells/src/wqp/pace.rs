@@ -1,6 +1,5 @@
-//! How long an acknowledgement takes on a connected channel (RFC 6298), and whether the peer is still there.
-//! It promises that only packets which were sent once are measured, so that no answer is taken for another's.
-//! It refuses to act: who waits, gives up or asks is decided where time passes.
+//! The acknowledgement timeout of a connected channel (RFC 6298). Only packets that were sent once are measured, so that an answer is
+//! not attributed to the wrong transmission.
 
 use core::time::Duration;
 
@@ -9,30 +8,30 @@ use verbena_wire::cell::PacketSeq;
 
 use crate::config::Config;
 
-/// Nothing waits longer than this for a sign of life, whatever was measured.
+/// Upper limit of the measured timeout, before the doublings of retries.
 const CEILING: Duration = Duration::from_secs(2);
 
-/// What was measured so far.
+/// The measurements so far.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// The smoothed time and its variation.
+    /// The smoothed round-trip time and its variation.
     smoothed: Option<(Duration, Duration)>,
-    /// The packet that is being measured, and when its last cell left.
+    /// The packet that is being measured, and when its last cell was sent.
     measured: Option<(PacketSeq, Time)>,
 }
 
 impl Pace {
-    /// The last cell of a packet left for the first time.
+    /// The last cell of a packet was sent for the first time.
     pub(super) fn sent(&mut self, packet: PacketSeq, now: Time) {
         self.measured.get_or_insert((packet, now));
     }
 
-    /// Packets are sent again: an answer could be to either (RFC 6298 §3).
+    /// Packets are retransmitted: an answer could be to either transmission (RFC 6298 §3).
     pub(super) fn forget(&mut self) {
         self.measured = None;
     }
 
-    /// Everything before `there` has come.
+    /// Everything before `there` is acknowledged.
     pub(super) fn answered(&mut self, there: PacketSeq, now: Time) {
         let is_there = |(packet, _): &mut (PacketSeq, Time)| packet.is_before(there);
         let Some((_, sent)) = self.measured.take_if(is_there) else {
@@ -49,7 +48,7 @@ impl Pace {
         });
     }
 
-    /// How long the next acknowledgement may take; as configured until something was measured.
+    /// The timeout of the next acknowledgement; the configured one until there is a measurement.
     pub(super) fn timeout(&self, config: &Config) -> Duration {
         let Some((mean, spread)) = self.smoothed else {
             return config.timeout;
@@ -80,13 +79,13 @@ mod tests {
         assert_eq!(pace.timeout(&config), config.timeout, "it is not there yet");
         pace.answered(packet.next(), at(100));
         assert_eq!(pace.timeout(&config), MS(300), "100 + 4 * 50");
-        // Fast ones bring it down to the floor, and no further.
+        // Short round trips lower it to the limit.
         for ms in 1000..1100 {
             pace.sent(packet, at(ms));
             pace.answered(packet.next(), at(ms));
         }
         assert_eq!(pace.timeout(&config), config.least_timeout);
-        // Slow ones up to the ceiling.
+        // Long ones raise it to the upper limit.
         for s in 2..40 {
             pace.sent(packet, at(s * 1000));
             pace.answered(packet.next(), at(s * 1000 + 100_000));

@@ -1,6 +1,5 @@
-//! Where the bytes of a cell go: registered memory that a handle names, or the receive that was claimed.
-//! It promises that rights are looked up anew for every cell (M6, M7), and that a refusal leaves memory untouched.
-//! It refuses to hold a grant longer than one copy.
+//! Placing the bytes of a cell: in registered memory that a handle names, or in the receive that the packet has taken. Rights are
+//! looked up for every cell (M6, M7), a refused lookup leaves memory untouched, and a grant is held for one copy only.
 
 use smallvec::SmallVec;
 use verbena_mem::{Access, Arrival, Placement, Reach, Refusal, Verdict};
@@ -10,7 +9,7 @@ use verbena_wire::cell::AddressBlock;
 use super::WqpInit;
 use crate::counters::Refused;
 
-/// A refusal of memory that a peer named, in the words of P3.
+/// The reason of a rejected cell (P3), from the refusal of memory that a peer named.
 pub(super) fn remote(refusal: &Refusal) -> Refused {
     match refusal {
         Refusal::Stag { .. }
@@ -21,7 +20,7 @@ pub(super) fn remote(refusal: &Refusal) -> Refused {
         | Refusal::Unmapped => Refused::Handle,
         Refusal::Bounds { .. } | Refusal::Wrap { .. } => Refused::Bounds,
         Refusal::Right { .. } => Refused::Right,
-        // V5: it will be there; the sender tries again.
+        // V5: the registration is pending; the sender tries again.
         Refusal::Pending { .. } => Refused::NoBuffer,
     }
 }
@@ -29,7 +28,7 @@ pub(super) fn remote(refusal: &Refusal) -> Refused {
 fn reach(init: &WqpInit, block: &AddressBlock, offset: u32, len: u32) -> Reach {
     Reach {
         stag: block.handle,
-        // Wraps only where the whole packet does, which was refused before.
+        // Wraps only if the whole packet does, which `check_write` has refused.
         at: block.at.get().wrapping_add(u64::from(offset)),
         len: u64::from(len),
         pd: init.pd,
@@ -38,7 +37,7 @@ fn reach(init: &WqpInit, block: &AddressBlock, offset: u32, len: u32) -> Reach {
     }
 }
 
-/// May all of a write be placed? Asked before its first byte is.
+/// Checks that all of a write may be placed, before its first byte is.
 pub(super) fn check_write(init: &WqpInit, block: &AddressBlock) -> Result<(), Refused> {
     let all = reach(init, block, 0, block.len);
     let granted = init.tpt.place_remote(&all);
@@ -62,7 +61,7 @@ pub(super) fn write(
         }
         Ok(Verdict::Spends(place, spend)) => {
             let placed = place.write(0, bytes);
-            // M9: whoever takes an entry away waits for all grants, ours among them.
+            // M9: invalidation waits for all grants, so this one is dropped first.
             drop(place);
             drop(spend);
             placed.map(drop).map_err(|lost| remote(&lost.into()))
@@ -72,7 +71,7 @@ pub(super) fn write(
     }
 }
 
-/// Places bytes `offset..` of a packet in a receive; nothing is placed unless all of them may be.
+/// Places bytes `offset..` of a packet in a receive; access to all of them is checked before the first is written.
 pub(super) fn scatter(
     init: &WqpInit,
     receive: &Receive,

@@ -1,6 +1,6 @@
-//! Posting, and the two doorbells (P1): a descriptor is judged and copied; the adapter looks at it once its doorbell rings.
-//! It promises that a refused descriptor changes nothing, and that one posted to an ended work queue pair flushes at its doorbell.
-//! It refuses to look up memory; that happens when cells are cut or placed.
+//! Posting, and the two doorbells (P1): a descriptor is checked and copied, and processed once its doorbell is rung. A rejected
+//! descriptor changes nothing, and one posted to an ended work queue pair flushes at its doorbell. Memory is looked up when cells are
+//! sent or placed.
 
 use verbena_nic::Outbox;
 use verbena_nic::receive::{PostError, Receive};
@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::state::State;
 
 impl Wqp {
-    /// Leaves a descriptor in the send queue.
+    /// Posts a descriptor to the send queue.
     pub(crate) fn post_send(&mut self, wr: &Descriptor<'_>, config: &Config) -> Result<(), Error> {
         let limits = self.init.limits;
         match wr.data {
@@ -73,7 +73,7 @@ impl Wqp {
         Ok(())
     }
 
-    /// Leaves a descriptor in the receive queue.
+    /// Posts a descriptor to the receive queue.
     pub(crate) fn post_receive(&mut self, wr: &ReceiveWr<'_>) -> Result<(), Error> {
         let limits = self.init.limits;
         if self.receives.len() >= limits.receives {
@@ -87,7 +87,7 @@ impl Wqp {
         Ok(())
     }
 
-    /// The send doorbell: everything posted so far is there to be sent.
+    /// The send doorbell: everything posted so far may be sent.
     pub(crate) fn ring_send(&mut self, out: &mut Outbox) {
         self.rung_sends = self.sends.len();
         if self.state == State::Ended {
@@ -95,7 +95,7 @@ impl Wqp {
         }
     }
 
-    /// The receive doorbell. A peer that waits for a receive is told to try now.
+    /// The receive doorbell. A peer that waits for a receive is asked to send again.
     pub(crate) fn ring_receive(&mut self, out: &mut Outbox) {
         self.rung_receives = self.receives.len();
         if self.state == State::Ended {

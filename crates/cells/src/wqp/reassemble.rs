@@ -1,6 +1,5 @@
-//! Reassembly (P3): whether it is a cell's turn, which each kind of channel decides by its own rule, and delivery.
-//! It promises that on an acknowledged, connected channel packets are delivered once and in order, and elsewhere whole or not at
-//! all. It refuses to keep cells that come before their turn.
+//! Reassembly (P3): the order of cells, by the rule of each kind of channel, and delivery. An acknowledged, connected channel delivers
+//! packets once and in order, the others whole or not at all. Cells out of order are not kept.
 
 use verbena_nic::Outbox;
 use verbena_nic::receive::Receive;
@@ -17,18 +16,18 @@ use crate::descriptor::Peer;
 use crate::notice::{Effects, Why};
 use crate::state::State;
 
-/// Packets in a row that an unacknowledged channel can lose. Numbers further ahead are of an earlier connection, whose first
-/// number was another random one; a sender that is really so far ahead learns that the channel is no more.
+/// Packets in a row that an unacknowledged channel can lose. Numbers further ahead belong to an earlier connection, whose first number
+/// was another random one; a sender that is really so far ahead is told that there is no channel.
 const MOST_LOST: u32 = 1 << 20;
 
 impl Wqp {
-    /// A packet under way has claimed a receive.
+    /// A packet in progress has taken a receive.
     pub(super) fn holds_receive(&self) -> bool {
         let claims = |part: &Reassembly| part.kind() == Kind::Send;
         self.partial.as_ref().is_some_and(claims)
     }
 
-    /// A cell of a packet came. True if its sender must learn that there is no such connection.
+    /// Handles a data cell. True if its sender must be told that there is no such connection.
     pub(crate) fn on_data(
         &mut self,
         from: Peer,
@@ -43,7 +42,7 @@ impl Wqp {
         let alike = kind.connected == connected && kind.acknowledged == data.acknowledged;
         if !self.state.works() || !bound || !alike {
             self.refuse(Refused::Channel);
-            // While we ask, the peer may be ahead of us: its Accept is on its way.
+            // While connecting, the peer may have sent data that overtook its Accept.
             let gone = self.state != State::Connecting && !(self.state.works() && bound);
             return connected && gone;
         }
@@ -70,7 +69,7 @@ impl Wqp {
         false
     }
 
-    /// Acknowledged and connected: exactly the cell whose turn it is.
+    /// Acknowledged and connected: accepts exactly the next cell.
     fn in_order(
         &mut self,
         from: Peer,
@@ -106,20 +105,20 @@ impl Wqp {
                 self.nak_told = false;
                 self.expected = self.expected.next();
                 self.owed_ack = true;
-                // Cells that came too early were dropped: what follows this packet is asked for. Anything else is settled.
+                // Cells that came too early were dropped: a Nak for the gap is still owed, other Naks are obsolete.
                 self.owed_nak = self.owed_nak.filter(|reason| *reason == NakReason::Gap);
                 self.starved = false;
                 Ok(self.deliver(part, data, from, out))
             }
             Err((why, part)) => {
                 if why == Refused::NoBuffer {
-                    // What is placed stays placed: the sender begins anew, and we go on from here.
+                    // What is placed stays placed: the sender retransmits the packet, and its cells before this one are duplicates.
                     self.partial = part.map(|part| *part);
                     self.starved = true;
                 } else {
                     self.abandon(part.map(|part| *part));
                 }
-                // What comes behind is no news: it all waits for this one.
+                // Later cells wait for this one: no further Nak.
                 self.nak_told = true;
                 self.owed_nak = why.nak();
                 Err(why)
@@ -127,7 +126,7 @@ impl Wqp {
         }
     }
 
-    /// Connected and not acknowledged: whatever comes whole and not backwards.
+    /// Connected and not acknowledged: accepts whole packets in ascending order.
     fn as_it_comes(
         &mut self,
         from: Peer,
@@ -140,7 +139,7 @@ impl Wqp {
             return Err(Refused::Duplicate);
         }
         if packet != self.expected {
-            // The rest of the packet before is lost, and perhaps whole packets.
+            // The rest of the previous packet is lost, and perhaps whole packets.
             let part = self.partial.take();
             self.abandon(part);
             self.expected = packet;
@@ -166,14 +165,14 @@ impl Wqp {
             }
             Err((why, part)) => {
                 self.abandon(part.map(|part| *part));
-                // The rest of it is not looked at.
+                // The rest of the packet is ignored.
                 self.expected = packet.next();
                 Err(why)
             }
         }
     }
 
-    /// Connectionless: one cell, one packet (P2).
+    /// Connectionless: a packet is one cell (P2).
     fn alone(
         &mut self,
         from: Peer,
@@ -220,14 +219,14 @@ impl Wqp {
         }
     }
 
-    /// Remembers an answer to a connectionless packet; one that finds no room is as good as lost on the way.
+    /// Queues an answer to a connectionless packet; beyond the limit it is dropped, as if lost on the way.
     fn owe(&mut self, to: Peer, packet: PacketSeq, nak: Option<NakReason>, limit: usize) {
         if self.owed.len() < limit {
             self.owed.push_back((to, packet, nak));
         }
     }
 
-    /// The whole packet is in its place: the consumer is told, the immediate data apart from the data.
+    /// Delivers a packet that is placed completely; the immediate data is separate from the data.
     fn deliver(
         &mut self,
         part: Reassembly,
@@ -252,7 +251,7 @@ impl Wqp {
                     let what = (receive.id, WcOp::ReceiveWriteImm);
                     self.tell_receive(what, block.len, told, from, out)
                 }
-                // It was looked for before the cell was placed.
+                // `judge` has checked that there is one.
                 None => Overflowed(false),
             },
         }
@@ -263,7 +262,7 @@ impl Wqp {
         self.receives.pop_front()
     }
 
-    /// A packet will not become whole: its receive is there for another.
+    /// Gives up an incomplete packet: its receive is available again.
     fn abandon(&mut self, part: Option<Reassembly>) {
         if let Some(receive) = part.and_then(Reassembly::into_receive) {
             self.receives.push_front(receive);

@@ -1,6 +1,5 @@
-//! Which connectionless, acknowledged packets came already, per sender, so that one which is sent again is not delivered again.
-//! It promises that of the last 64 numbers of a remembered sender none is taken twice, and that no more senders are remembered
-//! than the limit says: beyond it the one that was silent longest is forgotten. It refuses to know what packets say.
+//! Duplicate detection for connectionless, acknowledged packets, per sender. None of the last 64 numbers of a remembered sender is
+//! accepted twice. The number of remembered senders is limited, and the least recently noted one is dropped first.
 
 use std::collections::VecDeque;
 
@@ -9,40 +8,40 @@ use verbena_wire::cell::PacketSeq;
 use crate::config::MAX_WINDOW;
 use crate::descriptor::Peer;
 
-/// A number so far behind is no late packet but a sender that began again.
+/// From this distance on, a lower number is a sender that started again and not a late packet.
 const LATE: u32 = 4096;
 
 const _: () = assert!(MAX_WINDOW <= 64);
 
-/// What is known of one sender.
+/// The state of one sender.
 #[derive(Debug, Clone, Copy)]
 struct Sender {
     peer: Peer,
     /// The highest number.
     highest: PacketSeq,
-    /// Which of the 64 numbers up to it came; bit 0 is the highest.
+    /// Bitmap of the 64 numbers up to the highest that were received; bit 0 is the highest.
     came: u64,
 }
 
-/// All that are remembered, the one heard last at the back.
+/// The remembered senders, the most recently noted one last.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     senders: VecDeque<Sender>,
 }
 
-/// How a packet stands to those before.
+/// Whether a packet was received before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Novelty {
-    /// It did not come before.
+    /// It was not.
     New,
-    /// It did.
+    /// It was.
     Old,
-    /// Nobody knows any more; whoever sent it has long had its answer.
+    /// Too old for the bitmap. With a window of 64 at most, its sender has had its answer.
     Late,
 }
 
 impl Seen {
-    /// Judges a number without remembering it.
+    /// Checks a number without remembering it.
     pub(super) fn judge(&self, peer: Peer, packet: PacketSeq) -> Novelty {
         let Some(sender) = self.senders.iter().find(|sender| sender.peer == peer) else {
             return Novelty::New;

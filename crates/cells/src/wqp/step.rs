@@ -1,6 +1,5 @@
-//! One cell in its turn (P3): judged, placed where it belongs, and forgotten.
-//! It promises that a bad cell is not placed and leaves its packet as it was, and that nothing is kept of a packet but where it
-//! goes, how far it came and its checksum so far. It refuses to know turns: whoever calls has seen to that.
+//! Processes one cell in order (P3): checks and places it. A rejected cell is not placed and leaves its packet unchanged; of a packet
+//! only its destination, progress and checksum are kept. The caller has checked that the cell is the next one.
 
 use verbena_mem::Refusal;
 use verbena_nic::Outbox;
@@ -13,18 +12,18 @@ use super::answer::Moment;
 use super::{Wqp, place};
 use crate::counters::Refused;
 
-/// A packet of which some cells are there.
+/// A packet in progress.
 #[derive(Debug)]
 pub(super) struct Reassembly {
     pub(super) target: Target,
-    /// The cell whose turn it is; one more than the largest number after the longest packet.
+    /// The next cell; after the longest packet one more than the largest number.
     pub(super) next: u32,
     /// Bytes placed.
     pub(super) offset: u32,
     crc: Crc32c,
 }
 
-/// Where a packet goes.
+/// The destination of a packet.
 #[derive(Debug)]
 pub(super) enum Target {
     Receive(Receive),
@@ -32,7 +31,7 @@ pub(super) enum Target {
 }
 
 impl Reassembly {
-    /// The receive it had claimed.
+    /// The receive that it had taken.
     pub(super) fn into_receive(self) -> Option<Receive> {
         match self.target {
             Target::Receive(receive) => Some(receive),
@@ -47,7 +46,7 @@ impl Reassembly {
         }
     }
 
-    /// The most that its target takes.
+    /// The capacity of its destination.
     fn room(&self) -> u32 {
         match &self.target {
             Target::Receive(receive) => receive.capacity(),
@@ -56,14 +55,14 @@ impl Reassembly {
     }
 }
 
-/// How far a packet is after a cell.
+/// Progress of a packet after a cell.
 pub(super) enum Step {
     More(Reassembly),
     Whole(Reassembly),
 }
 
 impl Wqp {
-    /// Places the cell whose turn it is. A refusal gives the packet back as it was.
+    /// Places the next cell. On rejection the packet is returned unchanged.
     pub(super) fn step(
         &mut self,
         part: Option<Reassembly>,
@@ -94,7 +93,7 @@ impl Wqp {
                         return Err((Refused::NoBuffer, Some(Box::new(part))));
                     }
                     Err(_) => {
-                        // Our own memory refused: the receive says so, and the channel fails.
+                        // The receive completes with an error, and the channel fails.
                         self.receive_failed(receive.id, Status::LocProtErr, out);
                         return Err((Refused::Receive, None));
                     }
@@ -112,7 +111,7 @@ impl Wqp {
         })
     }
 
-    /// The first cell: a receive is claimed, or all of the memory is checked.
+    /// The first cell: takes a receive, or checks access to all of the memory.
     fn start(&mut self, data: &Data<'_>, moment: &Moment<'_>) -> Result<Reassembly, Refused> {
         let target = match data.place {
             Place::WriteFirst(block) => {
@@ -133,7 +132,7 @@ impl Wqp {
         })
     }
 
-    /// Lengths and checksum of a cell in its turn; where the packet ends with it.
+    /// Checks the length and checksum of the next cell; returns the checksum so far and the end of its bytes in the packet.
     fn judge(
         &self,
         part: &Reassembly,
@@ -159,7 +158,7 @@ impl Wqp {
             return Ok((crc, end));
         };
         let write = part.kind() == Kind::Write;
-        // A write that is shorter than it said lied about what was checked.
+        // A write must have the length for which access was checked.
         if write && end != part.room() {
             return Err(Refused::Bounds);
         }

@@ -1,6 +1,5 @@
-//! Segmentation (P3): what a work queue pair has to say, one whole cell at a time.
-//! It promises that a packet is cut at the same places whenever it is sent, so that its cells can be told apart by number, and
-//! that memory is looked up anew for every cell. It refuses to keep a copy of anything it sent.
+//! Segmentation (P3): a work queue pair's output, one whole cell at a time. A packet is segmented at the same offsets each time it is
+//! sent, so that its cells are identified by number. Memory is looked up for every cell, and no copy of what was sent is kept.
 
 use verbena_mem::{Access, Reach, Refusal};
 use verbena_nic::Outbox;
@@ -23,14 +22,14 @@ pub(crate) struct Turn<'a> {
     pub(crate) here: PortAddress,
     pub(crate) config: &'a Config,
     pub(crate) now: Time,
-    /// Where it goes, once its first cell is there.
+    /// Its destination, once it has a cell.
     pub(crate) to: Option<PortAddress>,
-    /// Bytes it may have.
+    /// Its length limit.
     pub(crate) room: usize,
 }
 
 impl Turn<'_> {
-    /// May a cell of so many bytes join, for this port? The first one always may.
+    /// Checks whether a cell of `len` bytes to this port may be added. The first one always may.
     fn admits(&self, to: PortAddress, len: usize, out: &[u8]) -> Result<(), Emitted> {
         match self.to {
             None => Ok(()),
@@ -48,7 +47,7 @@ impl Turn<'_> {
     }
 }
 
-/// What became of a turn.
+/// The result of [`Wqp::emit`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Emitted {
     /// One cell was added, for this port.
@@ -57,11 +56,11 @@ pub(crate) enum Emitted {
     Elsewhere,
     /// The next cell does not fit any more.
     Full,
-    /// There is nothing to say.
+    /// There is nothing to send.
     Idle,
 }
 
-/// One cell of a packet.
+/// The part of a packet in one cell.
 #[derive(Debug, Clone, Copy)]
 struct Cut {
     offset: u32,
@@ -85,7 +84,7 @@ impl Queued {
         })
     }
 
-    /// Bytes of the cell on the wire.
+    /// Length of the cell on the wire.
     fn cell_len(&self, cell: u16, cut: Cut) -> usize {
         let block = cell == 0 && self.remote.is_some();
         let immediate = cut.last && self.immediate.is_some();
@@ -132,7 +131,7 @@ impl Wqp {
         if let Some(cell) = self.answer_cell(turn.here) {
             return match turn.put(&cell, out) {
                 Ok(to) => {
-                    // A Nak also says that everything before it is there.
+                    // A Nak also acknowledges everything before its packet.
                     (self.owed_nak, self.owed_ack) = (None, false);
                     Emitted::Cell(to)
                 }
@@ -187,7 +186,7 @@ impl Wqp {
             Ok(None) => return Emitted::Idle,
             Err(Astray::Not(not)) => return not,
             Err(Astray::Refusal(Refusal::Pending { .. })) => {
-                // V5: the registration is on its way.
+                // V5: the registration is pending.
                 self.hold = Some(turn.now + turn.config.busy_delay);
                 return Emitted::Idle;
             }
@@ -209,7 +208,7 @@ impl Wqp {
                 self.pace.sent(self.una.plus(at as u32), turn.now);
             }
             if !acknowledged {
-                // P2: done when its last cell is on the wire.
+                // P2: an unacknowledged packet completes when its last cell is passed to the carrier.
                 let overflowed = self.complete_sends(1, outbox);
                 self.note_overflow(turn.here, overflowed, fx, outbox);
             }
@@ -217,7 +216,7 @@ impl Wqp {
             self.cursor.cell = cell.saturating_add(1);
         }
         if acknowledged {
-            // The window ends this: a slow carrier is no silent peer.
+            // Restarted with every cell: a slow carrier is not a silent peer. The window bounds it.
             self.timer = Some(turn.now + self.patience(turn.config));
         }
         Emitted::Cell(peer.port)
@@ -311,7 +310,7 @@ impl Wqp {
         Ok(Some(cut))
     }
 
-    /// Appends the bytes of one cell; what is in memory is asked for anew (M6).
+    /// Appends the bytes of one cell; memory is looked up each time (M6).
     fn gather(&self, payload: &Payload, cut: Cut, out: &mut Vec<u8>) -> Result<(), Refusal> {
         let sges = match payload {
             Payload::Inline(bytes) => {
@@ -342,7 +341,7 @@ impl Wqp {
         Ok(())
     }
 
-    /// A channel whose completions are lost fails.
+    /// Fails the channel if completions were lost.
     pub(super) fn note_overflow(
         &mut self,
         here: PortAddress,

@@ -1,4 +1,4 @@
-//! One end of a channel: what it will send, what it has been told, and the checker of what it was given.
+//! One end of a channel: its planned packets, its completions, and the checker of what it received.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use crate::rng::{Rng, mix};
 
 /// Packets of each end.
 pub(crate) const TOTAL: usize = 12;
-/// Room of one packet in every buffer.
+/// Size of a packet's slot in every buffer.
 pub(crate) const SLOT: usize = 2048;
-/// A receive has two pieces with a gap between and behind, which must stay zero.
+/// A receive has two segments, with a gap between them and one behind, which must stay zero.
 const FIRST: (usize, usize) = (0, 700);
 const SECOND: (usize, usize) = (720, 1300);
 pub(crate) const PD: Pd = Pd(1);
 
-/// One packet of the plan.
+/// A planned packet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Item {
     pub(crate) write: bool,
@@ -33,7 +33,7 @@ pub(crate) struct Item {
 }
 
 impl Item {
-    /// The receiver's consumer learns of it.
+    /// It completes a receive of the peer.
     pub(crate) fn visible(&self) -> bool {
         !self.write || self.immediate
     }
@@ -60,7 +60,7 @@ pub(crate) struct End {
     pub(crate) lazy: Vec<u64>,
 }
 
-/// Byte `at` of packet `item` of end `end`; the first four name the packet.
+/// The content of packet `item` of end `end`, which depends on both.
 fn content(end: usize, item: usize, len: usize) -> Vec<u8> {
     let word = |at: u64| mix((end as u64) << 40 | (item as u64) << 20 | at).to_le_bytes();
     let mut bytes: Vec<u8> = (0..len.div_ceil(8) as u64).flat_map(word).collect();
@@ -181,7 +181,7 @@ impl End {
         self.posted += 1;
     }
 
-    /// A send completed: in order, each once.
+    /// Checks the completion of a send: in order, each once.
     pub(crate) fn sent(&mut self, wc: &Wc) {
         assert_eq!(wc.id as usize, self.done.len(), "sends complete in order");
         let before = self.done.last().copied().unwrap_or(Status::Success);
@@ -191,7 +191,7 @@ impl End {
         self.done.push(wc.status);
     }
 
-    /// A receive completed with a packet of `from`.
+    /// Checks a receive that completed with a packet of `from`.
     pub(crate) fn received(&mut self, wc: &Wc, from: &End) {
         let pieces = |id: u64, len: usize| {
             let at = id as usize * SLOT;
@@ -228,7 +228,7 @@ impl End {
             assert!(!self.delivered.contains(&item), "twice");
         }
         if self.kind.connected && self.kind.acknowledged {
-            // Everything before it is there, too: seen or silent.
+            // Everything before it has arrived, too, with or without a completion.
             let before = from.plan[..item].iter().enumerate();
             let seen = before.clone().filter(|(_, planned)| planned.visible());
             assert_eq!(self.delivered.len(), seen.count(), "a packet is missing");
@@ -245,7 +245,7 @@ impl End {
         assert_eq!(bytes, content(from.me, item, planned.len), "write {item}");
     }
 
-    /// Nothing was written beside what was granted or meant.
+    /// Checks that nothing was written outside of what was granted.
     pub(crate) fn untouched(&self, from: &End) {
         for slot in 0..TOTAL {
             let at = slot * SLOT;
@@ -269,7 +269,7 @@ impl End {
     }
 }
 
-/// Where an end sends to.
+/// The destination of an end's packets.
 pub(crate) struct Aim {
     pub(crate) peer: Peer,
     pub(crate) stag: verbena_wire::Stag,

@@ -1,4 +1,4 @@
-//! Three switches in a row with ports at each: datagrams go hop by hop, and each hop may harm them.
+//! Three switches in a row with ports at each: datagrams travel hop by hop, and each hop may have faults.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,17 +8,17 @@ use verbena_wire::cell::PortAddress;
 
 use crate::rng::Rng;
 
-/// Faults of every hop, in parts of a thousand.
+/// Faults of every hop, in per mille.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Faults {
     pub(crate) lose: u64,
     pub(crate) twice: u64,
     pub(crate) corrupt: u64,
-    /// Most microseconds that a hop adds at random: what overtakes what.
+    /// Upper limit of a hop's random delay in microseconds, which reorders datagrams.
     pub(crate) jitter: u64,
-    /// Links go down for a while.
+    /// Links are down for a while.
     pub(crate) parts: bool,
-    /// One of them stays down.
+    /// One link stays down.
     pub(crate) torn: bool,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn address(node: usize) -> PortAddress {
     PortAddress([2, 0, 0, 0, 0, node as u8])
 }
 
-/// Where a datagram is about to be.
+/// The next position of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Hop {
     Switch(usize),
@@ -60,14 +60,14 @@ enum Hop {
 
 type Flight = Reverse<(Time, u64, Hop, usize, Vec<u8>)>;
 
-/// The fabric.
+/// The simulated network.
 #[derive(Debug)]
 pub(crate) struct Fabric {
     faults: Faults,
     rng: Rng,
     flights: BinaryHeap<Flight>,
     count: u64,
-    /// The link behind each switch is down from here to there.
+    /// The interval in which the link behind each switch is down.
     down: [(Time, Time); SWITCHES],
 }
 
@@ -92,12 +92,12 @@ impl Fabric {
         }
     }
 
-    /// Which switch a node is at.
+    /// The switch of a node.
     fn switch_of(node: usize) -> usize {
         node % SWITCHES
     }
 
-    /// A node sends.
+    /// Sends a datagram of a node.
     pub(crate) fn send(&mut self, now: Time, from: usize, to: PortAddress, bytes: Vec<u8>) {
         let to = usize::from(to.0[5]);
         self.hop(now, Hop::Switch(Fabric::switch_of(from)), to, bytes);
@@ -125,12 +125,12 @@ impl Fabric {
         }
     }
 
-    /// When the next datagram is somewhere.
+    /// When the next datagram reaches its next position.
     pub(crate) fn next(&self) -> Option<Time> {
         self.flights.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// Moves the next datagram; the node and bytes if it arrived.
+    /// Moves the next datagram; returns the node and the bytes if it arrived.
     pub(crate) fn step(&mut self) -> Option<(usize, Vec<u8>)> {
         let Reverse((now, _, hop, to, bytes)) = self.flights.pop()?;
         let here = match hop {

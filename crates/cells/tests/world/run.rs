@@ -1,4 +1,4 @@
-//! One run of the world, to its end: who is there, what happens when, and what must hold afterwards.
+//! One run of the simulation: its nodes, its events, and the checks at its end.
 
 use std::sync::Arc;
 
@@ -20,20 +20,20 @@ use crate::fabric::{Fabric, Faults, address};
 use crate::rng::Rng;
 
 const NODES: usize = 4;
-/// Whoever is hostile has a port of its own.
+/// The number of the node of the hostile sender.
 const HOSTILE: usize = 6;
 const LISTENER: u32 = 7;
-/// More steps than any run needs.
+/// Limit on the steps of a run.
 const STEPS: usize = 300_000;
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// Acknowledged, connected ends that carried everything.
+    /// Acknowledged, connected ends whose packets all arrived.
     pub(crate) carried: usize,
-    /// Those that failed, loudly.
+    /// Acknowledged, connected ends that failed with an error.
     pub(crate) failed: usize,
-    /// Visible packets of any end that nobody was given.
+    /// Packets that should have completed a receive and did not.
     pub(crate) undelivered: usize,
 }
 
@@ -42,7 +42,7 @@ struct Node {
     tpt: Arc<Tpt>,
     out: Outbox,
     room: usize,
-    /// Memory of another domain, which nobody may touch.
+    /// Memory of another protection domain, to which no access is allowed.
     guard: Buffer,
 }
 
@@ -52,12 +52,12 @@ struct World {
     fabric: Fabric,
     rng: Rng,
     now: Time,
-    /// When lazy receives are posted, and when the hostile one speaks next.
+    /// When delayed receives are posted and the hostile sender is active next.
     tick: Time,
     mischief: usize,
 }
 
-/// Runs one seed; panics when a promise is broken.
+/// Runs one seed; panics if a check fails.
 pub(crate) fn run(seed: u64, faults: Faults) -> Outcome {
     let mut rng = Rng::new(seed);
     let fabric = Fabric::new(rng.clone(), faults);
@@ -135,7 +135,7 @@ impl World {
         }
     }
 
-    /// The even end of a pair asks the odd one; its private data says which it is.
+    /// The even end of a pair connects to the odd one; its private data identifies it.
     fn ask(&mut self, me: usize) {
         let (end, peer) = (&self.ends[me], &self.ends[me + 1]);
         let listener = LISTENER + u32::from(!end.kind.acknowledged);
@@ -148,7 +148,7 @@ impl World {
         port.connect(end.number, to, first, &[me as u8]).unwrap();
     }
 
-    /// Everything that can happen now happens; then time moves to the next thing. False when there is none.
+    /// Handles everything that is due; then advances the time to the next event. False if there is none.
     fn step(&mut self) -> bool {
         for at in 0..self.nodes.len() {
             self.notices(at);
@@ -223,7 +223,7 @@ impl World {
                     assert_eq!((end.node, from.port), (at, address(self.nodes_of(me - 1))));
                     let end = &mut self.ends[me];
                     let port = &mut self.nodes[at].port;
-                    // One that was connected before and asks again has failed on its side: this end is stale.
+                    // A peer that was connected and connects again has failed on its side: this end is stale.
                     match port.accept(ticket, end.number, first, b"") {
                         Ok(()) => end.connected = true,
                         Err(_) => port.reject(ticket, &[]).unwrap(),
@@ -308,7 +308,7 @@ impl World {
         node.out = Outbox::new();
     }
 
-    /// A cell with a good checksum and bad intentions.
+    /// A hostile cell with correct checksums.
     fn hostile(&mut self, at: usize) -> Vec<u8> {
         let victim = self.rng.below(self.ends.len() as u64) as usize;
         let end = &self.ends[victim];
@@ -407,7 +407,7 @@ impl World {
                     );
                     let all = well == TOTAL && peer.delivered.len() == seen(TOTAL);
                     let loud = end.ended || well < end.done.len();
-                    // An end that was accepted and never heard of again cannot know.
+                    // An end that was never connected has no failure to report.
                     assert!(
                         all || loud || !end.connected,
                         "seed {seed}: end {me} is silent"

@@ -1,10 +1,10 @@
-//! Which frames only acknowledge, which of two outdates the other, and every field that must not be lost.
+//! Recognition of pure acknowledgements, comparison of two, and the fields that must be equal.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// An acknowledgement as Linux sends it, made by hand.
+/// An acknowledgement as Linux sends it, built by hand.
 struct Made {
     tags: usize,
     v6: bool,
@@ -50,7 +50,7 @@ impl Made {
             f.extend((above + 20).to_be_bytes());
             f.extend(self.name.to_be_bytes());
             f.extend([0x40, 0, 64, 6]);
-            // A sum of something: it is different in each.
+            // A stand-in for the header checksum, different in each packet.
             f.extend((!self.name).to_be_bytes());
             f.extend([10, 0, 0, 1, 10, 0, 0, 2]);
         }
@@ -75,7 +75,7 @@ impl Made {
         Ack::of(&self.frame())
     }
 
-    /// It outdates the plain one.
+    /// It supersedes the plain one.
     fn outdates_plain(&self) -> bool {
         let (Some(this), Some(plain)) = (self.ack(), PLAIN.ack()) else {
             panic!("one of them is none");
@@ -120,7 +120,7 @@ fn numbers_go_round() {
 #[test]
 fn the_same_number_again_tells_of_a_gap_and_is_sent() {
     assert!(!PLAIN.outdates_plain());
-    // RFC 5681, 2: also a window that opens is news of its own.
+    // RFC 5681, 2: a window update alone must not be dropped either.
     let window = Made {
         window: 513,
         ..PLAIN
@@ -131,9 +131,9 @@ fn the_same_number_again_tells_of_a_gap_and_is_sent() {
 #[test]
 fn whatever_else_is_said_is_sent() {
     let more = |made: Made| Made { ack: 200, ..made };
-    // Another place in the other direction: it has sent something in between.
+    // Another sequence number: data was sent in between.
     assert!(!more(Made { seq: 6, ..PLAIN }).outdates_plain());
-    // An older clock: it was overtaken.
+    // An older timestamp: the packet was reordered.
     let old = Some((999, 90));
     assert!(
         !more(Made {
@@ -167,7 +167,7 @@ fn flags_data_and_other_options_make_it_no_mere_acknowledgement() {
         .ack(),
         None
     );
-    // Selective acknowledgement behind the stamps (RFC 2018), and a bit that is to be invented.
+    // Selective acknowledgement behind the timestamps (RFC 2018), and a reserved bit.
     let mut frame = PLAIN.frame();
     frame[46] = 0xb0;
     frame[16..18].copy_from_slice(&64_u16.to_be_bytes());
@@ -179,7 +179,7 @@ fn flags_data_and_other_options_make_it_no_mere_acknowledgement() {
     let mut frame = PLAIN.frame();
     frame[54] = 2;
     assert_eq!(Ack::of(&frame), None, "other options of the same length");
-    // News of congestion in the IP header (RFC 3168) differs.
+    // A CE mark in the IP header (RFC 3168) makes two acknowledgements differ.
     let mut frame = Made { ack: 200, ..PLAIN }.frame();
     frame[15] = 3;
     assert!(!Ack::of(&frame).unwrap().outdates(&PLAIN.ack().unwrap()));
@@ -223,7 +223,7 @@ proptest! {
         }
         if let Some(ack) = Ack::of(&frame) {
             prop_assert!(!ack.outdates(&ack));
-            // Whatever was changed about a real one, only these fields may differ between two of which one is dropped.
+            // Of two frames of which one supersedes the other, only these fields may differ.
             let may = (18..20).contains(&at) || (24..26).contains(&at) || (42..46).contains(&at) || at >= 48;
             if real && PLAIN.frame() != frame && ack.outdates(&PLAIN.ack().unwrap()) {
                 prop_assert!(may, "byte {at}");

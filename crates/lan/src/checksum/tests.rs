@@ -1,10 +1,10 @@
-//! RFC 1071's own example, a packet of the wild, and the definition word by word.
+//! RFC 1071's example, a captured packet, and a reference implementation.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// The definition: 16-bit words in network order, the carry brought round.
+/// The definition: 16-bit words in network order, with end-around carry.
 fn slowly(bytes: &[u8]) -> u16 {
     let mut sum = 0u32;
     for pair in bytes.chunks(2) {
@@ -70,7 +70,7 @@ proptest! {
         prop_assert_eq!(Sum::default().with(a).with(b).finish(), slowly(&bytes));
     }
 
-    /// The field's part of the sum goes in, the whole comes out, and nothing else changes.
+    /// Completing a partial sum gives the whole sum and changes nothing else.
     #[test]
     fn complete_is_right(
         before in prop::collection::vec(any::<u8>(), 2..200),

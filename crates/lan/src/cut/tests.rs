@@ -1,4 +1,4 @@
-//! Pieces byte by byte for a known frame, any frame against a checker of its own, and what must be refused.
+//! Pieces of a known frame byte by byte, random frames against an independent checker, and frames that must be rejected.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::vnet::{Kind, Vnet};
 use crate::{Offloads, fit};
 
-/// A frame made by hand, as plainly as can be.
+/// A super-frame built by hand.
 struct Made {
     frame: Vec<u8>,
     above: usize,
@@ -48,7 +48,7 @@ impl Recipe {
         }
         let above = f.len();
         if self.tcp {
-            // The sequence number goes round within the frame.
+            // The sequence number wraps within the frame.
             f.extend([0x30, 0x39, 0, 80, 0xff, 0xff, 0xff, 0xf0, 0, 0, 0, 9]);
             let offset = (5 + self.tcp_options as u8) << 4;
             f.extend([offset, self.flags, 1, 0, 0, 0, 0, 0]);
@@ -110,7 +110,7 @@ fn plain(tcp: bool, payload: usize) -> Recipe {
     }
 }
 
-/// Adds up 16-bit words with the carry brought round: all ones if a checksum is among them and right.
+/// Sums 16-bit words with end-around carry: all ones if they include a correct checksum.
 fn sum(parts: &[&[u8]]) -> u16 {
     let mut total = 0u32;
     for pair in parts.concat().chunks(2) {
@@ -136,7 +136,7 @@ fn a_known_frame_byte_by_byte() {
         0, 1, 2,
     ];
     assert_eq!(pieces[0], first);
-    // The last: its own number, its own place, and the push that was the whole frame's.
+    // The last piece: its own identification and sequence number, and the PSH flag.
     assert_eq!(pieces.len(), 2);
     assert_eq!(be16(&pieces[1], 16), 42);
     assert_eq!(be16(&pieces[1], 18), 0xffff);
@@ -314,7 +314,7 @@ impl core::fmt::Debug for Recipe {
 }
 
 proptest! {
-    /// Every piece is right by itself, and together they are the whole.
+    /// Every piece is correct by itself, and together they are the whole payload.
     #[test]
     fn pieces_are_right_and_whole(recipe in recipe(), size in 8u16..2000) {
         let made = recipe.make();
@@ -350,7 +350,7 @@ proptest! {
         prop_assert_eq!(whole, recipe.payload);
     }
 
-    /// Anything at all, bent a little: no crash, and nothing before a refusal.
+    /// Random changes to a frame: no panic, and no piece is produced before an error.
     #[test]
     fn hostile_frames_do_no_harm(
         recipe in recipe(), bends in prop::collection::vec((0usize..100, any::<u8>()), 0..6),

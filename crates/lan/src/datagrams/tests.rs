@@ -1,10 +1,10 @@
-//! Tests of datagrams on the loopback interface: joined and apart, full and refused.
+//! Datagrams on the loopback interface: joined and single, buffer full, and ICMP errors.
 
 use super::*;
 
 const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Everything that waits, one by one.
+/// All datagrams that have arrived.
 fn drain(socket: &Datagrams, inbox: &mut Inbox) -> Vec<(SocketAddr, Vec<u8>)> {
     let mut all = Vec::new();
     while socket.receive(inbox).unwrap() > 0 {
@@ -13,7 +13,7 @@ fn drain(socket: &Datagrams, inbox: &mut Inbox) -> Vec<(SocketAddr, Vec<u8>)> {
     all
 }
 
-/// Lengths as a carrier has them: full cells, a shorter last one, small ones, and none.
+/// Lengths as a carrier sends them: full cells, a shorter last one, small ones, and none.
 fn lengths() -> Vec<usize> {
     let mut lengths = vec![1464];
     lengths.extend([1448; 70]);
@@ -39,11 +39,11 @@ fn datagrams_arrive_one_by_one_whether_joined_or_not() {
         assert_eq!(host.joins(), joins, "this kernel joins");
         let came = drain(&unit, &mut unit.inbox(8));
         let from = host.local().unwrap();
-        // Chunks of nothing are none: an empty datagram holds no cell.
+        // An empty datagram holds no cell and is not returned.
         let expected = bytes.iter().filter(|b| !b.is_empty());
         let expected: Vec<_> = expected.map(|b| (from, b.clone())).collect();
         assert_eq!(came, expected, "joined: {joins}");
-        // And back, from a socket that is not connected.
+        // The other direction, from a socket that is not connected.
         let sent = unit.send(3, |at| (from, &bytes[at + 1])).unwrap();
         assert_eq!(sent.done, 3);
         assert_eq!(drain(&host, &mut host.inbox(8)).len(), 3);
@@ -57,7 +57,7 @@ fn runs_are_joined_and_others_are_not() {
     let to = |at: usize| if at == 60 { other } else { HERE };
     let get = |at: usize| bytes.get(at).map(|b| (to(at), b.as_slice()));
     let plan = Plan::new(get, false, true);
-    // 1464 opens a run that a shorter one ends; 45 of 1448 are all that fit together; the one for elsewhere is alone.
+    // 1464 starts a run that a shorter one ends; 45 of 1448 fit into one message; the one to another destination is alone.
     assert_eq!(plan.sizes[..plan.messages], [2, 45, 13, 1, 3]);
     assert_eq!(plan.departures[1].segment, Some(1448));
     assert_eq!(plan.departures[3].segment, None);
@@ -96,7 +96,7 @@ fn the_way_has_a_length() {
     assert_eq!(v4, LONGEST, "of the loopback interface");
 }
 
-/// Whoever can send an ICMP message must not end a driver with it: all that the kernel makes of one, of either family.
+/// A forged ICMP message must not end a driver: every errno that the kernel derives from one, of either family.
 #[test]
 fn whatever_icmp_says_is_about_one_datagram() {
     let said = [

@@ -1,4 +1,4 @@
-//! Frames whole, with a tag, and batches with losses.
+//! Frames without and with a tag, and batches with losses.
 
 use super::*;
 

@@ -1,17 +1,16 @@
-//! What passed a port of the switch, and what did not and why.
-//! It promises that every frame that came is counted as received, and as dropped if it went to nobody for a fault of its own.
-//! It refuses to forget: counters only grow.
+//! Counters of a port of the switch. Every frame from a port counts as received, and additionally by its [`Dropped`] reason if it has
+//! one; a frame for which there is simply no other port is only counted as received.
 
-/// Why a frame went to nobody.
+/// Why a frame was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dropped {
-    /// Shorter than its addresses, or from an address that no station can have.
+    /// Shorter than an Ethernet header, or its source is not a unicast address.
     Malformed,
-    /// From an address that its port may not use: not the host's own, or another's.
+    /// Its source is not the host's own address, or is another port's.
     Spoofed,
-    /// For an address that bridges keep to themselves.
+    /// Its destination is reserved for bridges (IEEE 802.1Q, table 8-1).
     Reserved,
-    /// For a station on the side that it came from.
+    /// Its destination is behind the port that it came from.
     Local,
 }
 
@@ -31,22 +30,22 @@ impl Traffic {
     }
 }
 
-/// What passed a port.
+/// Counters of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
     /// Came from the port.
     pub received: Traffic,
     /// Went to the port.
     pub sent: Traffic,
-    /// Came malformed.
+    /// Dropped as [`Dropped::Malformed`].
     pub malformed: u64,
-    /// Came from an address that the port may not use.
+    /// Dropped as [`Dropped::Spoofed`].
     pub spoofed: u64,
-    /// Came for an address that bridges keep to themselves.
+    /// Dropped as [`Dropped::Reserved`].
     pub reserved: u64,
-    /// Came for a station on the same side.
+    /// Dropped as [`Dropped::Local`].
     pub local: u64,
-    /// Came from an address for which there was no room in the port's share of the table.
+    /// Forwarded, but the source was not learnt because the port's share of the table is full.
     pub unlearnt: u64,
 }
 

@@ -1,6 +1,5 @@
-//! Which address is behind which port.
-//! It promises that a port holds at most its share, that an owned address neither moves nor grows old, and that a search
-//! for old entries happens at most once in a while. It refuses to know what ports are.
+//! The switch's address table. A port learns at most its share of addresses, an owned address neither moves nor expires, and a scan
+//! for expired entries that a full share triggers happens at most once in `SWEEP`.
 
 use core::time::Duration;
 use std::collections::HashMap;
@@ -8,31 +7,31 @@ use std::collections::HashMap;
 use super::PortId;
 use crate::mac::Mac;
 
-/// A full port's old entries are looked for no more often than this: looking costs as much as the table is long.
+/// Shortest interval between scans for expired entries when a port's share is full; a scan is linear in the table.
 const SWEEP: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     port: PortId,
-    /// When it was heard of; none: it is owned.
+    /// When a frame last came from it; `None`: it is owned.
     heard: Option<Duration>,
 }
 
-/// What came of learning an address.
+/// The result of [`Table::learn`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Learnt {
-    /// It is behind the port, now or since before.
+    /// The address is behind the port.
     Known,
-    /// Another port owns it, or has it and is not to lose it to this one.
+    /// Another port owns it, or was heard with it and it may not move to this one.
     Owned,
-    /// The port has its share.
+    /// The port's share is full.
     Full,
 }
 
 #[derive(Debug)]
 pub(super) struct Table {
     entries: HashMap<Mac, Entry>,
-    /// How many were learnt from each port.
+    /// The number of addresses learnt from each port.
     shares: HashMap<PortId, usize>,
     age: Duration,
     swept: Option<Duration>,
@@ -57,13 +56,13 @@ impl Table {
         is_fresh(entry, self.age, now).then_some(entry.port)
     }
 
-    /// The port owns the address from now on; if another does, that one's name.
+    /// Makes the port the owner of the address; fails with the number of another port that owns it.
     pub(super) fn claim(&mut self, port: PortId, mac: Mac) -> Result<(), PortId> {
         if let Some(entry) = self.entries.get(&mac).copied() {
             match entry.heard {
                 None if entry.port != port => return Err(entry.port),
                 None => {}
-                // Who merely was heard with it has no right to it.
+                // Having sent from the address gives no claim to it.
                 Some(_) => self.give_back(entry.port),
             }
         }
@@ -71,8 +70,8 @@ impl Table {
         Ok(())
     }
 
-    /// A frame came from `port` with this source address. `moves`: the address may have moved there from another port that was
-    /// heard with it a while ago.
+    /// A frame came from `port` with this source address. `moves`: a learnt address moves here from another port at once; otherwise only
+    /// after its entry there has expired. `most` is the port's share.
     pub(super) fn learn(
         &mut self,
         port: PortId,
@@ -91,7 +90,7 @@ impl Table {
                     return Learnt::Known;
                 }
                 Some(_) if !moves && is_fresh(entry, age, now) => return Learnt::Owned,
-                // It has moved: its place there is free, here it needs one.
+                // It moves, and needs a free place in this port's share.
                 Some(_) => {}
             }
         }
@@ -120,13 +119,13 @@ impl Table {
         }
     }
 
-    /// The port is gone, or starts anew.
+    /// Removes all addresses of the port, learnt and owned.
     pub(super) fn leave(&mut self, port: PortId) {
         self.entries.retain(|_, entry| entry.port != port);
         self.shares.remove(&port);
     }
 
-    /// The port starts anew with one address of its own.
+    /// Removes all addresses of the port but this one, which it owns.
     pub(super) fn leave_but(&mut self, port: PortId, own: Mac) {
         let stays = |mac: &Mac, entry: &mut Entry| entry.port != port || *mac == own;
         self.entries.retain(stays);

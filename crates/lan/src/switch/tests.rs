@@ -1,4 +1,4 @@
-//! Stories of a unit with hosts, and any history against a plain model.
+//! Scenarios of a unit with hosts, and random event sequences against a simple model.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ fn p9_hosts_reach_each_other_and_the_lan() {
     let mut w = World::new();
     let (lan, a, b) = (w.lan(), w.host(Some(mac(1))), w.host(Some(mac(2))));
     assert_eq!(w.pass(a, mac(2), mac(1)), (Verdict::Known, &[b][..]));
-    // Nobody knows mac 9: only the LAN can have it, as hosts have their own address and no other.
+    // mac 9 is unknown: it can only be on the LAN, as each host has its own address and no other.
     assert_eq!(w.pass(a, mac(9), mac(1)), (Verdict::Unknown, &[lan][..]));
     assert_eq!(w.pass(lan, mac(1), mac(9)), (Verdict::Known, &[a][..]));
     assert_eq!(w.pass(b, mac(9), mac(2)), (Verdict::Known, &[lan][..]));
@@ -77,7 +77,7 @@ fn a_free_host_is_learnt_and_moves() {
     assert_eq!(w.pass(lan, mac(5), mac(9)), (Verdict::Unknown, &[a, b][..]));
     w.pass(a, mac(9), mac(5));
     assert_eq!(w.pass(lan, mac(5), mac(9)), (Verdict::Known, &[a][..]));
-    // Not at once, or anybody could take it.
+    // Not before the entry has aged: otherwise any host could take it.
     let spoofed = Verdict::Dropped(Dropped::Spoofed);
     assert_eq!(w.pass(b, mac(9), mac(5)), (spoofed, &[][..]));
     assert_eq!(w.pass(lan, mac(5), mac(9)), (Verdict::Known, &[a][..]));
@@ -98,7 +98,7 @@ fn a_host_takes_no_address_of_the_lan() {
         assert_eq!(w.pass(thief, mac(8), mac(9)), (spoofed, &[][..]));
     }
     assert_eq!(w.switch.behind(mac(9), w.now), Some(lan));
-    // A station that was carried from a host to the LAN is there when it speaks there.
+    // A station that moves from a host to the LAN is found there after its first frame.
     w.pass(free, mac(9), mac(5));
     w.pass(lan, mac(1), mac(5));
     assert_eq!(w.switch.behind(mac(5), w.now), Some(lan));
@@ -114,7 +114,7 @@ fn a_bridge_owns_its_address_and_speaks_for_others() {
     let (m, port) = (mac(1), bridge);
     let thief = w.switch.add(Role::Host { own: Some(m) });
     assert_eq!(thief, Err(Misuse::Owned { mac: m, port }));
-    // When it is one no longer, what it spoke for goes.
+    // Leaving promiscuous mode removes the addresses learnt from it.
     w.switch.set_promiscuous(bridge, false).unwrap();
     assert_eq!(w.switch.behind(mac(7), w.now), None);
     let spoofed = Verdict::Dropped(Dropped::Spoofed);
@@ -126,7 +126,7 @@ fn a_bridge_owns_its_address_and_speaks_for_others() {
 fn nobody_takes_an_address_that_another_owns() {
     let mut w = World::new();
     let (lan, free) = (w.lan(), w.host(None));
-    // The free host was heard with it first; that gives it no right.
+    // An address learnt from the free host first gives it no claim.
     w.pass(free, mac(9), mac(1));
     let owner = w.host(Some(mac(1)));
     for thief in [lan, free] {
@@ -135,7 +135,7 @@ fn nobody_takes_an_address_that_another_owns() {
         assert_eq!(w.switch.statistics(thief).unwrap().spoofed, 1);
     }
     assert_eq!(w.switch.behind(mac(1), ZERO), Some(owner));
-    // An owner has no second address.
+    // The owner of an address may not use a second one.
     let verdict = w.pass(owner, mac(9), mac(7)).0;
     assert_eq!(verdict, Verdict::Dropped(Dropped::Spoofed));
     let role = Role::Host { own: Some(mac(1)) };
@@ -178,7 +178,7 @@ fn a_hostile_host_fills_its_own_share_only() {
     w.pass(lan, mac(5), mac(9));
     assert_eq!(w.switch.behind(mac(5), ZERO), Some(good));
     assert_eq!(w.switch.behind(mac(9), ZERO), Some(lan));
-    // Old entries make room, and it is looked for only once in a while.
+    // Expired entries make room, and a scan for them happens at most once per interval.
     w.now = Duration::from_secs(10);
     w.pass(bad, mac(9), mac(77));
     assert_eq!(w.switch.behind(mac(77), w.now), Some(bad));
@@ -229,7 +229,7 @@ fn groups_reach_who_wants_them() {
     assert_eq!(w.pass(lan, Mac::BROADCAST, mac(9)).1, &[a, b]);
     w.switch.set_promiscuous(a, true).unwrap();
     assert_eq!(w.pass(lan, group(2), mac(9)).1, &[a, b]);
-    // A promiscuous port hears what is for others too, but not itself.
+    // A promiscuous port receives frames to other stations too, but not its own.
     assert_eq!(w.pass(lan, mac(2), mac(9)).1, &[a, b]);
     assert_eq!(w.pass(b, mac(9), mac(2)).1, &[lan, a]);
     assert_eq!(w.pass(a, mac(9), mac(1)).1, &[lan]);
@@ -274,11 +274,11 @@ fn ports_and_owners_are_limited() {
         let role = Role::Host { own: Some(mac) };
         assert_eq!(w.switch.add(role), Err(Misuse::NoStation { mac }));
     }
-    // A port that was refused has claimed nothing.
+    // A failed `add` leaves no owned address behind.
     assert_eq!(w.switch.addresses(), 0);
 }
 
-/// One thing that happens.
+/// One step of a random sequence.
 #[derive(Debug, Clone)]
 enum Event {
     Lan,
@@ -308,7 +308,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Targets 0 to 9 are stations (0 is nobody's), 10 is everybody, 11 to 13 are groups.
+/// Targets 0 to 9 are stations (0 belongs to no port), 10 is the broadcast address, 11 to 13 are groups.
 fn target(n: u8) -> Mac {
     match n {
         10 => Mac::BROADCAST,
@@ -326,7 +326,7 @@ struct Plain {
     sent: u64,
 }
 
-/// The same rules, written as plainly as can be, without shares: what the limits forbid is taken from the switch's answer.
+/// The same rules without the shares: whether a share is full is taken from the switch's answer.
 #[derive(Default)]
 struct Model {
     ports: BTreeMap<PortId, Plain>,
@@ -442,7 +442,7 @@ proptest! {
                     let before = w.switch.statistics(id).unwrap();
                     let verdict = w.pass(id, to, from).0;
                     let after = w.switch.statistics(id).unwrap();
-                    // The limit, as the switch tells of it; below it no address may go unlearnt.
+                    // Whether the share is full, from the switch's counter; below the limit every address must be learnt.
                     let full = after.unlearnt > before.unlearnt;
                     let share = model.heard.values().filter(|(p, _)| *p == id).count();
                     let most = if model.ports[&id].lan { 6 } else { 3 };
@@ -463,7 +463,7 @@ proptest! {
                 Event::Wait(seconds) => w.now += Duration::from_secs(seconds),
                 Event::Expire => w.switch.expire(w.now),
             }
-            // No port has more than its share, and what is found is what the model finds.
+            // No port exceeds its share, and lookups agree with the model.
             let owned = model.ports.values().filter(|p| p.own.is_some()).count();
             let lans = model.ports.values().filter(|p| p.lan).count();
             let hosts = model.ports.len() - lans;

@@ -1,6 +1,5 @@
-//! Packet sockets that share an interface: each frame comes to one of them, and all frames of a flow to the same.
-//! It promises a group that nobody else joins by accident, and that nothing comes which this machine sends itself.
-//! It refuses to put fragments together: frames come as they are.
+//! Packet sockets that share an interface through `PACKET_FANOUT`: each frame arrives at one of them, and all frames of a flow at the
+//! same one. The group's identifier is unique in the network namespace, and frames that this machine sends are filtered out.
 
 use core::mem;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,30 +9,30 @@ use rustix::io::Errno;
 use super::answer;
 use super::packet::set;
 
-// Those of `linux/if_packet.h`.
+// Constants of `linux/if_packet.h`.
 const FANOUT: libc::c_int = 18;
 const HASH: u32 = 0;
 const UNIQUE_ID: u32 = 0x2000;
-/// Kernels after 6.1 know it, and to others it says nothing.
+/// `PACKET_FANOUT_FLAG_IGNORE_OUTGOING`, of kernels from about 6.1; older ones ignore it.
 const IGNORE_OUTGOING: u32 = 0x4000;
 
-/// Names a group within the network namespace.
+/// Identifies a group within the network namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Group(u16);
 
-/// Makes a socket that is bound the first of a new group.
+/// Creates a group with this bound socket as its first member.
 pub(crate) fn found(fd: &OwnedFd) -> Result<Group, Errno> {
     ignore_outgoing(fd)?;
     set(fd, FANOUT, &((HASH | IGNORE_OUTGOING | UNIQUE_ID) << 16))?;
     let mut is = 0_u32;
     let mut len = mem::size_of_val(&is) as libc::socklen_t;
     let (to, len) = ((&raw mut is).cast(), &raw mut len);
-    // SAFETY: writes at most so many bytes, which are ours until the call returns.
+    // SAFETY: `to` points to the local `is` and `len` to its length; the kernel writes at most that many bytes, during the call only.
     answer(unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_PACKET, FANOUT, to, len) })?;
     Ok(Group(is as u16))
 }
 
-/// Makes another socket, bound to the same interface, one of the group.
+/// Adds another socket, bound to the same interface, to the group.
 pub(crate) fn join(fd: &OwnedFd, Group(id): Group) -> Result<(), Errno> {
     ignore_outgoing(fd)?;
     set(
@@ -43,7 +42,7 @@ pub(crate) fn join(fd: &OwnedFd, Group(id): Group) -> Result<(), Errno> {
     )
 }
 
-/// A group does not ask its sockets what they ignore, and older kernels know no flag for it: a filter holds everywhere.
+/// A group ignores its sockets' `PACKET_IGNORE_OUTGOING`, and older kernels have no fanout flag for it; a filter works everywhere.
 fn ignore_outgoing(fd: &OwnedFd) -> Result<(), Errno> {
     /// `PACKET_OUTGOING`.
     const OUTGOING: u32 = 4;
@@ -55,7 +54,7 @@ fn ignore_outgoing(fd: &OwnedFd) -> Result<(), Errno> {
         jf,
         k,
     };
-    // Load the kind; if it is outgoing take no byte, otherwise all.
+    // Load the packet type; drop the packet if it is outgoing, otherwise accept all of it.
     let mut steps = [
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, KIND),
         step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, OUTGOING),
@@ -69,6 +68,7 @@ fn ignore_outgoing(fd: &OwnedFd) -> Result<(), Errno> {
     let len = mem::size_of_val(&program) as libc::socklen_t;
     let (socket, option) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
     let program = (&raw const program).cast();
-    // SAFETY: reads so many bytes of the program and the steps that it names, all of which are ours until the call returns.
+    // SAFETY: `program` points to a `sock_fprog` of `len` bytes, whose `filter` points to `steps`; the kernel reads both during the call
+    // only, and both are locals that live until its end.
     answer(unsafe { libc::setsockopt(fd.as_raw_fd(), socket, option, program, len) }).map(drop)
 }

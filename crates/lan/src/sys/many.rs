@@ -1,6 +1,5 @@
-//! Messages of a socket, many per call: datagrams with their addresses, several of one length as one message (GSO, GRO).
-//! It promises that the kernel writes only into rooms that are lent for the call, and reads only what is borrowed for it.
-//! It refuses to decide which refusals matter.
+//! `recvmmsg` and `sendmmsg`: many messages per call with their addresses, several datagrams of one length as one message (GSO, GRO).
+//! The kernel accesses only buffers that are borrowed for the call. Errors are returned as they are.
 
 use core::mem;
 use std::io::IoSlice;
@@ -11,12 +10,12 @@ use rustix::io::Errno;
 
 use super::answer;
 
-/// Messages per call.
+/// Limit on messages per call.
 pub(crate) const MOST: usize = 64;
-/// Pieces of all messages of a call.
+/// Limit on pieces of all messages of a call.
 pub(crate) const PIECES: usize = 2 * MOST;
 
-/// An address of any family that is used here, as the kernel has it.
+/// A socket address of any family that is used here.
 #[derive(Clone, Copy)]
 pub(crate) struct Address {
     bytes: libc::sockaddr_storage,
@@ -26,7 +25,7 @@ pub(crate) struct Address {
 impl Address {
     fn blank() -> Address {
         Address {
-            // SAFETY: a plain C structure, for which zeros are a value.
+            // SAFETY: `sockaddr_storage` is a C structure of integers, for which zeros are valid.
             bytes: unsafe { mem::zeroed() },
             len: 0,
         }
@@ -36,18 +35,18 @@ impl Address {
         const { assert!(size_of::<T>() <= size_of::<libc::sockaddr_storage>()) };
         const { assert!(align_of::<T>() <= align_of::<libc::sockaddr_storage>()) };
         let mut address = Address::blank();
-        // SAFETY: there is room for it, as was just asserted, and the storage is ours.
+        // SAFETY: the local `address.bytes` is large and aligned enough for a `T`, as asserted above, and exclusively borrowed.
         unsafe { (&raw mut address.bytes).cast::<T>().write(value) };
         address.len = size_of::<T>() as libc::socklen_t;
         address
     }
 
-    /// Its bytes as another C structure of addresses.
+    /// Its bytes as a C address structure.
     fn view<T: Copy>(&self) -> T {
         const { assert!(size_of::<T>() <= size_of::<libc::sockaddr_storage>()) };
         const { assert!(align_of::<T>() <= align_of::<libc::sockaddr_storage>()) };
-        // SAFETY: as long and as aligned, as was just asserted; only structures of integers are asked for, and the storage was
-        // zeroed before the kernel or we wrote to it.
+        // SAFETY: `self.bytes` is large and aligned enough for a `T`, as asserted above. `T` is one of the `sockaddr` structures of integers,
+        // for which any bytes are valid, and the storage was zeroed by `blank` before anything else was written to it.
         unsafe { (&raw const self.bytes).cast::<T>().read() }
     }
 
@@ -73,7 +72,7 @@ impl Address {
         }
     }
 
-    /// An interface, for a packet socket that writes whole frames.
+    /// An interface, for a packet socket that sends whole frames.
     pub(crate) fn link(interface: u32, protocol: u16) -> Address {
         Address::of(libc::sockaddr_ll {
             sll_family: libc::AF_PACKET as u16,
@@ -99,7 +98,7 @@ impl Address {
                 let v6: libc::sockaddr_in6 = self.view();
                 let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
                 let port = u16::from_be(v6.sin6_port);
-                // Flow labels differ between datagrams of one sender.
+                // The flow label is left out: it differs between datagrams of one sender.
                 let v6 = SocketAddrV6::new(ip, port, 0, v6.sin6_scope_id);
                 Some(SocketAddr::V6(v6))
             }
@@ -107,28 +106,29 @@ impl Address {
         }
     }
 
-    /// A frame was sent to this machine alone: not to others, not to a group, and without a tag that nobody here takes.
+    /// The frame was addressed to this host (`PACKET_HOST`): not to another station, not to a group, and without a VLAN tag that has no
+    /// interface here.
     pub(crate) fn is_to_host(self) -> bool {
         const HOST: u8 = 0;
         let link: libc::sockaddr_ll = self.view();
         link.sll_family == libc::AF_PACKET as u16 && link.sll_pkttype == HOST
     }
 
-    /// Binds a socket to it.
+    /// Binds a socket to this address.
     pub(crate) fn bind(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         let bytes = (&raw const self.bytes).cast();
-        // SAFETY: reads so many bytes of the address, which is borrowed until the call returns.
+        // SAFETY: `bytes` points to `self.bytes`, of which `self.len` bytes are initialised; the kernel reads them during the call only.
         answer(unsafe { libc::bind(fd.as_raw_fd(), bytes, self.len) }).map(drop)
     }
 }
 
-/// A message that came.
+/// A received message.
 #[derive(Clone, Copy)]
 pub(crate) struct Arrival {
     pub(crate) len: usize,
-    /// It is several datagrams of this length, the last of which may be shorter.
+    /// It consists of several datagrams of this length, the last of which may be shorter.
     pub(crate) segment: Option<usize>,
-    /// It was longer than its room.
+    /// It was longer than its buffer.
     pub(crate) cut: bool,
     pub(crate) from: Address,
 }
@@ -147,25 +147,25 @@ impl Arrival {
 /// A message to send.
 #[derive(Clone, Copy)]
 pub(crate) struct Departure {
-    /// Not needed on a connected socket.
+    /// The destination; `None` on a connected socket.
     pub(crate) to: Option<Address>,
-    /// How many of the pieces are its own.
+    /// How many of the pieces belong to it.
     pub(crate) pieces: usize,
-    /// The kernel cuts it into datagrams of this length.
+    /// The kernel splits it into datagrams of this length.
     pub(crate) segment: Option<u16>,
 }
 
-/// Room for what comes or goes beside a message, aligned as the kernel wants it.
+/// A buffer for control messages, aligned for `cmsghdr`.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; 64]);
 
 fn messages() -> [libc::mmsghdr; MOST] {
-    // SAFETY: plain C structures, for which zeros are a value.
+    // SAFETY: `mmsghdr` is a C structure of integers and pointers, for which zeros are valid.
     unsafe { mem::zeroed() }
 }
 
-/// Takes messages into rooms of `room` bytes each, one behind the other; how many came. Does not wait.
+/// Receives messages into consecutive buffers of `room` bytes each; returns their number. Does not block.
 pub(crate) fn receive(
     fd: BorrowedFd<'_>,
     rooms: &mut [u8],
@@ -204,8 +204,8 @@ pub(crate) fn receive(
     }
     let (all, flags) = (messages.as_mut_ptr(), libc::MSG_DONTWAIT);
     let wait = core::ptr::null_mut();
-    // SAFETY: every message names a room, an address and a control of its own, all of which are borrowed or owned here and
-    // outlive the call; `count` of the messages are filled in.
+    // SAFETY: the first `count` messages are filled in. Each points to its own part of `rooms`, to `arrivals[at].from` and to
+    // `controls[at]` with their lengths; these are borrowed or local and live until the call returns.
     let came = unsafe { libc::recvmmsg(fd.as_raw_fd(), all, count as _, flags as _, wait) };
     let came = answer(came)? as usize;
     for (arrival, message) in arrivals.iter_mut().zip(&messages).take(came) {
@@ -217,30 +217,30 @@ pub(crate) fn receive(
     Ok(came)
 }
 
-/// How long the datagrams are that this message was made of.
+/// The length of the datagrams that this message was joined from.
 fn segment(message: &libc::msghdr) -> Option<usize> {
-    // SAFETY: the message was filled in by the kernel, and its control is still there.
+    // SAFETY: `recvmmsg` filled in the message, and its control buffer is a local of the caller that is still alive.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
     while !next.is_null() {
-        // SAFETY: within the control, as the two calls that name it make sure.
+        // SAFETY: `CMSG_FIRSTHDR` and `CMSG_NXTHDR` return null or a pointer to a whole header within the control buffer.
         let head = unsafe { next.read_unaligned() };
-        // SAFETY: only its length counts.
+        // SAFETY: `CMSG_LEN` only computes a number.
         let needed = unsafe { libc::CMSG_LEN(size_of::<libc::c_int>() as u32) } as usize;
         let is = head.cmsg_level == libc::SOL_UDP && head.cmsg_type == libc::UDP_GRO;
         if is && head.cmsg_len as usize >= needed {
-            // SAFETY: behind the head, and as long as was just checked.
+            // SAFETY: `cmsg_len` says that the data behind the header has at least the length of an `int`; the read is unaligned.
             let size: libc::c_int =
                 unsafe { libc::CMSG_DATA(next).cast::<libc::c_int>().read_unaligned() };
             return usize::try_from(size).ok().filter(|size| *size > 0);
         }
-        // SAFETY: as for the first.
+        // SAFETY: `next` is a header of this message, whose control buffer is still alive.
         next = unsafe { libc::CMSG_NXTHDR(message, next) };
     }
     None
 }
 
-/// Sends messages, whose pieces stand one behind the other; how many went before one was refused. If that is the first, why.
-/// Does not wait.
+/// Sends messages, whose pieces follow each other in `pieces`; returns how many were sent before one failed, or the error if that is
+/// the first. Does not block.
 pub(crate) fn send(
     fd: BorrowedFd<'_>,
     departures: &[Departure],
@@ -260,7 +260,7 @@ pub(crate) fn send(
             message.msg_name = (&raw const to.bytes).cast_mut().cast();
             message.msg_namelen = to.len;
         }
-        // Laid out like the system's `struct iovec`, which it promises; the kernel only reads it.
+        // `IoSlice` is guaranteed to have the layout of `struct iovec`; the kernel only reads it.
         message.msg_iov = own.as_ptr().cast_mut().cast();
         message.msg_iovlen = own.len() as _;
         if let Some(size) = departure.segment {
@@ -269,19 +269,20 @@ pub(crate) fn send(
         count += 1;
     }
     let (all, flags) = (messages.as_mut_ptr(), libc::MSG_DONTWAIT);
-    // SAFETY: every message names its address, its pieces and its control, which are borrowed or owned here and outlive the
-    // call; `count` of the messages are filled in, and the kernel writes only their lengths.
+    // SAFETY: the first `count` messages are filled in. Each points to an address in `departures`, to its part of `pieces` and to
+    // `controls[at]`, which are borrowed or local and live until the call returns; the kernel only writes `msg_len` in `messages`.
     let went = unsafe { libc::sendmmsg(fd.as_raw_fd(), all, count as _, flags as _) };
     Ok(answer(went)? as usize)
 }
 
-/// Says beside a message how long its datagrams are.
+/// Adds the `UDP_SEGMENT` control message: the length of the datagrams.
 fn set_segment(message: &mut libc::msghdr, control: &mut Control, size: u16) {
     const LEN: u32 = size_of::<u16>() as u32;
     message.msg_control = control.0.as_mut_ptr().cast();
-    // SAFETY: only the length counts, which is below the control's.
+    // SAFETY: `CMSG_SPACE` only computes a number, which is below the buffer's 64 bytes.
     message.msg_controllen = unsafe { libc::CMSG_SPACE(LEN) } as _;
-    // SAFETY: the control is there, aligned and long enough for a head and two bytes, so that the head is not null.
+    // SAFETY: `msg_control` points to a buffer that is aligned and long enough for a header and two bytes, as `msg_controllen` says, so
+    // `CMSG_FIRSTHDR` is not null and `CMSG_DATA` has room for a `u16`.
     unsafe {
         let head = libc::CMSG_FIRSTHDR(message);
         (*head).cmsg_level = libc::SOL_UDP;

@@ -1,9 +1,8 @@
-//! Packet sockets: frames of one interface in and out, many per call.
-//! It promises that the kernel writes only into rooms that are lent for the call, and that a tag which the card or the kernel
-//! took out of a frame comes back beside it. It refuses to decide which refusals matter.
+//! Packet sockets: frames of one interface in and out, many per call. The kernel accesses only buffers that are borrowed for the call,
+//! and a VLAN tag that the card or the kernel removed from a frame is returned from the auxiliary data. Errors are returned as they are.
 //!
-//! A mapped ring would save a fifth of what a frame of 1500 bytes costs on its way through a veth (1.35 for 1.7 µs), and a
-//! tenth at 9000; for that, it hands frames over by blocks, late, or needs a slot of the longest frame's size for each.
+//! A mapped ring would save a fifth of the cost of a frame of 1500 bytes through a veth (1.35 instead of 1.7 µs), and a tenth at 9000;
+//! but it delivers frames late, in blocks, or needs a slot of the longest frame's size for each.
 
 use core::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -16,10 +15,10 @@ use crate::frame::Frame;
 use crate::headers::TAG;
 use crate::vnet::{VNET, Vnet};
 
-/// Frames per call.
+/// Limit on frames per call.
 pub(crate) const MOST: usize = 64;
 
-// Those of `linux/if_packet.h` that the C library's Rust face does not have on every target.
+// Constants of `linux/if_packet.h` that the `libc` crate does not have on every target.
 const AUXDATA: libc::c_int = 8;
 const VNET_HDR: libc::c_int = 15;
 const IGNORE_OUTGOING: libc::c_int = 23;
@@ -29,10 +28,10 @@ const DROP_MEMBERSHIP: libc::c_int = 2;
 const MR_PROMISC: libc::c_ushort = 1;
 const VLAN_VALID: u32 = 1 << 4;
 const VLAN_TPID_VALID: u32 = 1 << 6;
-/// The tag's type if the kernel does not tell it.
+/// The tag's type if the kernel does not report it.
 const VLAN: u16 = 0x8100;
 
-/// What comes beside a frame (`struct tpacket_auxdata`).
+/// The auxiliary data of a frame (`struct tpacket_auxdata`).
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Beside {
@@ -53,7 +52,7 @@ struct Membership {
     address: [u8; 8],
 }
 
-/// Frames that came to the socket, and those of them for which there was no room; counted anew with every question.
+/// Frames that arrived at the socket, and those dropped for lack of room; reading the counters resets them.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Count {
@@ -61,7 +60,7 @@ pub(crate) struct Count {
     pub(crate) drops: u32,
 }
 
-/// A socket that receives nothing yet.
+/// An unbound socket, which receives nothing yet.
 pub(crate) fn open() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)
@@ -70,12 +69,12 @@ pub(crate) fn open() -> Result<OwnedFd, Errno> {
 pub(super) fn set<T>(fd: &OwnedFd, option: libc::c_int, value: &T) -> Result<(), Errno> {
     let len = mem::size_of::<T>() as libc::socklen_t;
     let value = core::ptr::from_ref(value).cast();
-    // SAFETY: reads so many bytes of the value, which is borrowed until the call returns.
+    // SAFETY: `value` points to a borrowed `T`, of `len` bytes; the kernel reads it during the call only.
     answer(unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, option, value, len) })
         .map(drop)
 }
 
-/// Frames come and go with their header, tags come beside them, and what others send here is not received.
+/// Turns on virtio-net headers and auxiliary data (VLAN tags), and reception of frames that this machine sends off.
 pub(crate) fn prepare(fd: &OwnedFd) -> Result<(), (&'static str, Errno)> {
     let on: libc::c_int = 1;
     for (option, name) in [
@@ -88,19 +87,19 @@ pub(crate) fn prepare(fd: &OwnedFd) -> Result<(), (&'static str, Errno)> {
     Ok(())
 }
 
-/// From now on it receives everything of this interface.
+/// Binds the socket to this interface, from which it then receives frames of all types.
 pub(crate) fn bind(fd: &OwnedFd, interface: u32) -> Result<(), Errno> {
-    // SAFETY: a plain C structure, for which zeros are a value.
+    // SAFETY: `sockaddr_ll` is a C structure of integers, for which zeros are valid.
     let mut at: libc::sockaddr_ll = unsafe { mem::zeroed() };
     at.sll_family = libc::AF_PACKET as u16;
     at.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
     at.sll_ifindex = interface as libc::c_int;
     let len = mem::size_of_val(&at) as libc::socklen_t;
-    // SAFETY: reads so many bytes of the address, which is ours until the call returns.
+    // SAFETY: the pointer is to the local `at`, of `len` bytes; the kernel reads it during the call only.
     answer(unsafe { libc::bind(fd.as_raw_fd(), (&raw const at).cast(), len) }).map(drop)
 }
 
-/// The interface takes what is for others too, or no longer; it forgets that with the socket.
+/// Requests promiscuous mode of the interface, or no longer; the kernel withdraws the request when the socket is closed.
 pub(crate) fn set_promiscuous(fd: &OwnedFd, interface: u32, on: bool) -> Result<(), Errno> {
     let membership = Membership {
         interface: interface as libc::c_int,
@@ -112,17 +111,17 @@ pub(crate) fn set_promiscuous(fd: &OwnedFd, interface: u32, on: bool) -> Result<
     set(fd, option, &membership)
 }
 
-/// What came since the last question.
+/// The counters since the last call.
 pub(crate) fn count(fd: &OwnedFd) -> Result<Count, Errno> {
     let mut count = Count::default();
     let mut len = mem::size_of_val(&count) as libc::socklen_t;
     let (to, len) = ((&raw mut count).cast(), &raw mut len);
-    // SAFETY: writes at most so many bytes, which are ours until the call returns.
+    // SAFETY: `to` points to the local `count` and `len` to its length; the kernel writes at most that many bytes, during the call only.
     answer(unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_PACKET, STATISTICS, to, len) })?;
     Ok(count)
 }
 
-/// Room for what comes beside a frame, aligned as the kernel wants it.
+/// A buffer for control messages, aligned for `cmsghdr`.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; 64]);
@@ -140,11 +139,11 @@ fn piece(bytes: &mut [u8]) -> libc::iovec {
 }
 
 fn messages() -> [libc::mmsghdr; MOST] {
-    // SAFETY: plain C structures, for which zeros are a value.
+    // SAFETY: `mmsghdr` is a C structure of integers and pointers, for which zeros are valid.
     unsafe { mem::zeroed() }
 }
 
-/// Takes frames; how many came, and of each whether it is whole and known (the others' rooms hold nothing).
+/// Receives frames; returns their number, and in `whole` whether each is complete and its header valid (otherwise it is unchanged).
 pub(crate) fn receive(
     fd: &OwnedFd,
     frames: &mut [Frame],
@@ -166,8 +165,8 @@ pub(crate) fn receive(
     }
     let (room, flags) = (messages.as_mut_ptr(), libc::MSG_DONTWAIT);
     let wait = core::ptr::null_mut();
-    // SAFETY: every message names rooms of its own frame, its header and its control, all of which are borrowed or owned here
-    // and outlive the call; `count` of the messages are filled in.
+    // SAFETY: the first `count` messages are filled in. Each points through `pieces[at]` to its own header and to the buffers of its own
+    // frame, and to `controls[at]`, all with their lengths; these are borrowed or local and live until the call returns.
     let came = unsafe { libc::recvmmsg(fd.as_raw_fd(), room, count as _, flags as _, wait) };
     let came = answer(came)? as usize;
     for at in 0..came.min(count) {
@@ -186,22 +185,22 @@ pub(crate) fn receive(
     Ok(came)
 }
 
-/// The tag that was taken out of this frame.
+/// The VLAN tag that was removed from this frame.
 fn tag(message: &libc::msghdr) -> Option<[u8; TAG]> {
-    // SAFETY: the message was filled in by the kernel, and its control is still there.
+    // SAFETY: `recvmmsg` filled in the message, and its control buffer is a local of the caller that is still alive.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
     while !next.is_null() {
-        // SAFETY: within the control, as the two calls that name it make sure.
+        // SAFETY: `CMSG_FIRSTHDR` and `CMSG_NXTHDR` return null or a pointer to a whole header within the control buffer.
         let head = unsafe { next.read_unaligned() };
-        // SAFETY: only its length counts.
+        // SAFETY: `CMSG_LEN` only computes a number.
         let needed = unsafe { libc::CMSG_LEN(mem::size_of::<Beside>() as u32) } as usize;
         let is = head.cmsg_level == libc::SOL_PACKET && head.cmsg_type == AUXDATA;
         if is && head.cmsg_len as usize >= needed {
-            // SAFETY: behind the head, and as long as was just checked.
+            // SAFETY: `cmsg_len` says that the data behind the header has at least the length of a `Beside`; the read is unaligned.
             let beside: Beside = unsafe { libc::CMSG_DATA(next).cast::<Beside>().read_unaligned() };
             return beside.tag();
         }
-        // SAFETY: as for the first.
+        // SAFETY: `next` is a header of this message, whose control buffer is still alive.
         next = unsafe { libc::CMSG_NXTHDR(message, next) };
     }
     None
@@ -216,7 +215,7 @@ impl Beside {
     }
 }
 
-/// Sends frames, up to [`MOST`]; how many went before one was refused. If that is the first, why.
+/// Sends frames, up to [`MOST`]; returns how many were sent before one failed, or the error if that is the first.
 pub(crate) fn send(fd: &OwnedFd, frames: &[Frame]) -> Result<usize, Errno> {
     let count = frames.len().min(MOST);
     let mut messages = messages();
@@ -235,13 +234,13 @@ pub(crate) fn send(fd: &OwnedFd, frames: &[Frame]) -> Result<usize, Errno> {
         message.msg_iovlen = 2;
     }
     let (room, flags) = (messages.as_mut_ptr(), libc::MSG_DONTWAIT);
-    // SAFETY: every message names its header and its frame's bytes, which are owned or borrowed here and outlive the call;
-    // `count` of the messages are filled in, and the kernel writes only their lengths.
+    // SAFETY: the first `count` messages are filled in. Each points through `pieces[at]` to its header and its frame's bytes, which are
+    // local or borrowed and live until the call returns; the kernel only writes `msg_len` in `messages`.
     let went = unsafe { libc::sendmmsg(fd.as_raw_fd(), room, count as _, flags as _) };
     Ok(answer(went)? as usize)
 }
 
-/// Sends one frame from wherever its bytes are.
+/// Sends one frame.
 pub(crate) fn send_one(fd: BorrowedFd<'_>, vnet: &Vnet, bytes: &[u8]) -> Result<(), Errno> {
     let mut header = vnet.emit_native();
     let bytes = libc::iovec {
@@ -250,12 +249,12 @@ pub(crate) fn send_one(fd: BorrowedFd<'_>, vnet: &Vnet, bytes: &[u8]) -> Result<
         iov_len: bytes.len(),
     };
     let mut pieces = [piece(&mut header), bytes];
-    // SAFETY: a plain C structure, for which zeros are a value.
+    // SAFETY: `msghdr` is a C structure of integers and pointers, for which zeros are valid.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_iov = pieces.as_mut_ptr();
     message.msg_iovlen = 2;
     let message = &raw const message;
-    // SAFETY: names the header and the bytes, which are owned or borrowed here and outlive the call.
+    // SAFETY: the message points through `pieces` to the header and the frame, which are local or borrowed and live until the call returns.
     let went = unsafe { libc::sendmsg(fd.as_raw_fd(), message, libc::MSG_DONTWAIT) };
     if went < 0 { Err(super::last()) } else { Ok(()) }
 }

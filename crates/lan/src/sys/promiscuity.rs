@@ -1,6 +1,5 @@
-//! How many want an interface to hand over everything: the kernel's own count, asked for by netlink.
-//! It promises to count a bridge and whoever listens in, too, of whom the interface's flags say nothing.
-//! It refuses to believe an answer that is cut short.
+//! The promiscuity count of an interface, by netlink (`IFLA_PROMISCUITY`). Unlike the interface's flags, it includes bridges and packet
+//! sockets. A truncated answer is an error.
 
 use std::os::fd::OwnedFd;
 
@@ -8,12 +7,12 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{recv, send, socket_with};
 
-/// `nlmsghdr`, `ifinfomsg` and `rtattr`, in bytes.
+/// Lengths of `nlmsghdr`, `ifinfomsg` and `rtattr`.
 const HEAD: usize = 16;
 const INFO: usize = 16;
 const ATTRIBUTE: usize = 4;
 
-/// An answer is no longer, without statistics.
+/// Length of the answer buffer; without statistics no answer is longer.
 const LONGEST: usize = 32 << 10;
 
 const NLMSG_ERROR: u16 = 2;
@@ -24,18 +23,18 @@ const IFLA_EXT_MASK: u16 = 29;
 const IFLA_PROMISCUITY: u16 = 30;
 const RTEXT_FILTER_SKIP_STATS: u32 = 8;
 
-/// A socket to ask with; it asks in the network namespace in which it was opened, wherever its users go.
+/// A socket for the requests; it stays in the network namespace in which it was opened.
 pub(crate) fn open() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC;
     // Its protocol is NETLINK_ROUTE, which is zero.
     socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)
 }
 
-/// How many want everything that comes to the interface of this number.
+/// How many users require promiscuous mode of the interface with this index.
 pub(crate) fn of(socket: &OwnedFd, index: u32) -> Result<u32, Errno> {
     send(socket, &question(index), SendFlags::empty())?;
     let mut answer = vec![0; LONGEST];
-    // The kernel has answered before the question returns.
+    // The kernel has queued the answer before `send` returns.
     let (got, len) = recv(socket, &mut answer, RecvFlags::DONTWAIT | RecvFlags::TRUNC)?;
     let answer = answer.get(..len.min(got)).unwrap_or_default();
     judge(answer, index)
@@ -89,7 +88,7 @@ fn judge(answer: &[u8], index: u32) -> Result<u32, Errno> {
 mod tests {
     use super::*;
 
-    /// An answer with one attribute that nobody asked for, of five bytes, and the one that matters.
+    /// An answer with an unrelated attribute of five bytes before `IFLA_PROMISCUITY`.
     fn answer() -> Vec<u8> {
         let mut bytes = question(7)[..HEAD + INFO].to_vec();
         bytes[4..6].copy_from_slice(&RTM_NEWLINK.to_ne_bytes());
@@ -112,7 +111,7 @@ mod tests {
         for len in 0..bytes.len() {
             assert!(judge(&bytes[..len], 7).is_err(), "{len}");
         }
-        // An attribute that says it is empty does not hold it up.
+        // An attribute of length zero does not make the loop endless.
         let mut endless = bytes.clone();
         endless[HEAD + INFO..HEAD + INFO + 4].fill(0);
         let _ = judge(&endless, 7);

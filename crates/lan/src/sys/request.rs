@@ -1,6 +1,5 @@
-//! Requests to an interface by its name: flags, MTU, address, carrier.
-//! It promises to fill requests with zeros but for what is asked, and to refuse names that do not fit.
-//! It refuses to know what flags mean.
+//! Interface ioctls by name: flags, MTU, address, carrier. Requests are zeroed before they are filled in, and a name that does not fit
+//! is rejected.
 
 use core::mem;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,17 +9,17 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::answer;
 
-/// A socket to ask with; it asks in the network namespace in which it was opened, wherever its users go.
+/// A socket for the requests; it stays in the network namespace in which it was opened.
 pub(crate) fn control() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC;
     socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)
 }
 
-/// A request that names an interface.
+/// A request for the interface with this name.
 pub(super) fn named(name: &str) -> Result<libc::ifreq, Errno> {
-    // SAFETY: a plain C structure, for which zeros are a value.
+    // SAFETY: `ifreq` is a C structure of integers and pointers, for which zeros are valid.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
-    // The last byte stays zero.
+    // The last byte stays zero: the name is a C string.
     let room = &mut request.ifr_name[..libc::IFNAMSIZ - 1];
     if name.len() > room.len() {
         return Err(Errno::NODEV);
@@ -40,14 +39,15 @@ pub(super) fn name_in(request: &libc::ifreq) -> String {
 
 fn ask(control: &OwnedFd, code: libc::c_ulong, request: &mut libc::ifreq) -> Result<(), Errno> {
     let request = core::ptr::from_mut(request);
-    // SAFETY: the codes of this file read and write one such structure, which the caller lends until the call returns.
+    // SAFETY: the ioctls of this file read and write one `ifreq`, which is exclusively borrowed until the call returns. A pointer in it
+    // is valid for that long too: only `carrier` sets one.
     answer(unsafe { libc::ioctl(control.as_raw_fd(), code as _, request) }).map(drop)
 }
 
 pub(crate) fn flags(control: &OwnedFd, name: &str) -> Result<i32, Errno> {
     let mut request = named(name)?;
     ask(control, libc::SIOCGIFFLAGS as _, &mut request)?;
-    // SAFETY: the kernel wrote this member.
+    // SAFETY: SIOCGIFFLAGS succeeded and has written this member of the union.
     Ok(i32::from(unsafe { request.ifr_ifru.ifru_flags }))
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn set_flags(control: &OwnedFd, name: &str, flags: i32) -> Result<(),
 pub(crate) fn mtu(control: &OwnedFd, name: &str) -> Result<i32, Errno> {
     let mut request = named(name)?;
     ask(control, libc::SIOCGIFMTU as _, &mut request)?;
-    // SAFETY: the kernel wrote this member.
+    // SAFETY: SIOCGIFMTU succeeded and has written this member of the union.
     Ok(unsafe { request.ifr_ifru.ifru_mtu })
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn set_mtu(control: &OwnedFd, name: &str, mtu: i32) -> Result<(), Err
 pub(crate) fn address(control: &OwnedFd, name: &str) -> Result<(u16, [u8; 6]), Errno> {
     let mut request = named(name)?;
     ask(control, libc::SIOCGIFHWADDR as _, &mut request)?;
-    // SAFETY: the kernel wrote this member.
+    // SAFETY: SIOCGIFHWADDR succeeded and has written this member of the union.
     let found = unsafe { request.ifr_ifru.ifru_hwaddr };
     let mut octets = [0; 6];
     for (to, from) in octets.iter_mut().zip(found.sa_data) {
@@ -85,7 +85,7 @@ pub(crate) fn address(control: &OwnedFd, name: &str) -> Result<(u16, [u8; 6]), E
 
 pub(crate) fn set_address(control: &OwnedFd, name: &str, octets: [u8; 6]) -> Result<(), Errno> {
     let mut request = named(name)?;
-    // SAFETY: a plain C structure, for which zeros are a value.
+    // SAFETY: `sockaddr` is a C structure of integers, for which zeros are valid.
     let mut address: libc::sockaddr = unsafe { mem::zeroed() };
     address.sa_family = libc::ARPHRD_ETHER;
     for (to, from) in address.sa_data.iter_mut().zip(octets) {
@@ -95,7 +95,7 @@ pub(crate) fn set_address(control: &OwnedFd, name: &str, octets: [u8; 6]) -> Res
     ask(control, libc::SIOCSIFHWADDR as _, &mut request)
 }
 
-/// `ETHTOOL_GLINK` and the one value that belongs to it.
+/// `struct ethtool_value`, the argument of `ETHTOOL_GLINK`.
 #[repr(C)]
 struct Value {
     command: u32,
@@ -112,7 +112,7 @@ pub(crate) fn carrier(control: &OwnedFd, name: &str) -> Result<bool, Errno> {
         data: 0,
     };
     request.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // The command names a structure of two words, and ours lives until the call returns.
+    // ETHTOOL_GLINK reads and writes one `Value`, which lives until the call returns.
     ask(control, libc::SIOCETHTOOL as _, &mut request)?;
     Ok(value.data != 0)
 }

@@ -1,6 +1,5 @@
-//! Options of UDP sockets that no safe wrapper offers: joined datagrams, fragments, and the longest packet on a way.
-//! It promises error numbers as the kernel gave them.
-//! It refuses to decide what to do without an option.
+//! Options of UDP sockets that no safe wrapper offers: GRO, fragmentation and the path MTU. Error numbers are returned as the kernel
+//! gave them.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -11,16 +10,16 @@ use super::answer;
 fn set(fd: BorrowedFd<'_>, level: i32, option: i32, value: libc::c_int) -> Result<(), Errno> {
     let len = size_of::<libc::c_int>() as libc::socklen_t;
     let value = (&raw const value).cast();
-    // SAFETY: reads so many bytes of the value, which is ours until the call returns.
+    // SAFETY: `value` points to a local `int`, of `len` bytes; the kernel reads it during the call only.
     answer(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, value, len) }).map(drop)
 }
 
-/// Datagrams of one sender and one length may come as one message.
+/// Turns GRO on: datagrams of one sender and one length may arrive as one message.
 pub(crate) fn join_arrivals(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     set(fd, libc::SOL_UDP, libc::UDP_GRO, 1)
 }
 
-/// What is too long for the way goes in fragments, whatever the kernel has heard about the way.
+/// Lets the kernel fragment datagrams beyond the path MTU, and turns path MTU discovery off.
 pub(crate) fn allow_fragments(fd: BorrowedFd<'_>, v6: bool) -> Result<(), Errno> {
     let v4 = set(
         fd,
@@ -31,12 +30,12 @@ pub(crate) fn allow_fragments(fd: BorrowedFd<'_>, v6: bool) -> Result<(), Errno>
     if !v6 {
         return v4;
     }
-    // A socket of both families keeps both settings.
+    // A dual-stack socket has both settings.
     let dont = libc::IPV6_PMTUDISC_DONT;
     set(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, dont)
 }
 
-/// The longest packet on the way to where this socket is connected.
+/// The MTU of the path to the socket's peer.
 pub(crate) fn path_mtu(fd: BorrowedFd<'_>, v6: bool) -> Result<usize, Errno> {
     let (level, option) = if v6 {
         (libc::IPPROTO_IPV6, libc::IPV6_MTU)
@@ -46,7 +45,7 @@ pub(crate) fn path_mtu(fd: BorrowedFd<'_>, v6: bool) -> Result<usize, Errno> {
     let mut mtu: libc::c_int = 0;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
     let (to, len) = ((&raw mut mtu).cast(), &raw mut len);
-    // SAFETY: writes at most so many bytes, which are ours until the call returns.
+    // SAFETY: `to` points to the local `mtu` and `len` to its length; the kernel writes at most that many bytes, during the call only.
     answer(unsafe { libc::getsockopt(fd.as_raw_fd(), level, option, to, len) })?;
     Ok(usize::try_from(mtu).unwrap_or(0))
 }

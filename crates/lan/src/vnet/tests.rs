@@ -1,4 +1,4 @@
-//! The header byte by byte, and every header there and back.
+//! The header byte by byte, and the round trip of every header.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn the_bytes_are_those_of_virtio() {
 
 #[test]
 fn what_cannot_be_is_refused() {
-    // Fragments of a datagram, tunnels, and what is yet to be invented.
+    // Fragments of a datagram, tunnels, and unassigned types.
     for kind in [2, 3, 6, 0x20, 0x40, 0x83] {
         let mut bytes = TCP.emit();
         bytes[1] = kind;
@@ -57,7 +57,7 @@ fn a_tag_moves_every_place() {
 }
 
 proptest::proptest! {
-    /// Whatever is accepted means the same after a journey; nothing crashes.
+    /// An accepted header is the same after emitting and parsing; nothing panics.
     #[test]
     fn there_and_back(bytes: [u8; VNET]) {
         if let Ok(mut vnet) = Vnet::parse(&bytes) {

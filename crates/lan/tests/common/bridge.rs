@@ -1,5 +1,5 @@
-//! A tiny bridge: a TAP in one namespace, a LAN port in another, and a thread that carries frames between them.
-//! Three namespaces make the world: a host with the TAP, a unit with one end of a cable, a LAN with the other.
+//! A small bridge: a TAP in one namespace, a LAN port in another, and a thread that copies frames between them.
+//! There are three namespaces: a host with the TAP, a unit with one end of a veth pair, and a LAN with the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use verbena_lan::{Batch, Frame, Offloads, Port, Put, Queue, Tap, Vnet, fit};
 
 use super::Space;
 
-/// What passed, in both directions.
+/// Counters of both directions.
 #[derive(Debug, Default)]
 pub struct Seen {
     pub frames: AtomicU64,
@@ -35,7 +35,7 @@ impl Seen {
     }
 }
 
-/// The world.
+/// The bridge and its namespaces.
 pub struct Bridge {
     pub host: Space,
     pub unit: Space,
@@ -52,7 +52,7 @@ fn count(of: &AtomicU64, n: usize) {
 }
 
 impl Bridge {
-    /// Frames are sent on to somebody who takes over this much.
+    /// A bridge between receivers that take over these offloads.
     pub fn new(mtu: u32, taken: Offloads) -> Bridge {
         let (host, unit, lan) = (Space::new(), Space::new(), Space::new());
         unit.join("u0", &lan, "l0");

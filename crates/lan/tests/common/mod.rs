@@ -1,4 +1,4 @@
-//! What these test programs have in common: network namespaces, and a bridge of a TAP and a LAN port.
+//! Shared parts of these test programs: network namespaces, and a bridge of a TAP and a LAN port.
 
 #![allow(dead_code, unreachable_pub, reason = "every test program uses a part")]
 

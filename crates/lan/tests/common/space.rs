@@ -1,5 +1,5 @@
 //! Network namespaces for tests of interfaces, here and in other crates.
-//! Namespaces have no names and no processes: they go with the descriptors that this process holds, whatever happens to it.
+//! Namespaces have no names and no processes: they end with the descriptors of this process, even if it crashes.
 
 #![allow(dead_code, unreachable_pub, reason = "every test program uses a part")]
 
@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// What the kernel may take to notice something, and a loaded machine to run something.
+/// Time limit for the kernel to report a change, and for a loaded machine to run a command.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 const NESTED: &str = "LAN_TEST_NESTED";
 
-/// Runs a test where interfaces can be made: here, or again in a user namespace; otherwise says loudly that it did not,
+/// Runs a test where interfaces can be created: in this process, or again in a user namespace; otherwise prints that it was skipped,
 /// and returns false.
 ///
-/// `name` is the test's own, as `cargo test` calls it.
+/// `name` is the test's name in `cargo test`.
 pub fn privileged(name: &str, test: impl FnOnce()) -> bool {
-    // As if nobody were root, to see that the detour leads there too.
+    // Forces the user namespace even as root, to test it.
     let detour = std::env::var_os("LAN_TEST_DETOUR").is_some();
     let nested = std::env::var_os(NESTED).is_some();
     if let Some(why) = lacking() {
@@ -40,7 +40,7 @@ pub fn privileged(name: &str, test: impl FnOnce()) -> bool {
     true
 }
 
-/// Runs a test in a user namespace, whoever we are.
+/// Runs a test in a user namespace, as root or not.
 pub fn nobody(name: &str, test: impl FnOnce()) {
     if let Some(why) = lacking() {
         skip(name, &why);
@@ -53,7 +53,7 @@ pub fn nobody(name: &str, test: impl FnOnce()) {
     }
 }
 
-/// What tests start, with its Debian package.
+/// Programs that tests start, with their Debian packages.
 const PROGRAMS: [(&str, &str); 6] = [
     ("ip", "iproute2"),
     ("ping", "iputils-ping"),
@@ -63,7 +63,7 @@ const PROGRAMS: [(&str, &str); 6] = [
     ("/usr/bin/python3", "python3"),
 ];
 
-/// What is not there at all.
+/// The first missing prerequisite.
 fn lacking() -> Option<String> {
     for (program, package) in PROGRAMS {
         if let Err(error) = Command::new(program).arg("-V").output() {
@@ -79,7 +79,7 @@ fn can(words: &[&str]) -> bool {
     ran.is_ok_and(|ran| ran.status.success())
 }
 
-/// Loudly; and where nobody reads it, as a failure.
+/// Prints that a test was skipped; in CI, fails instead.
 pub fn skip(name: &str, why: &str) {
     let ci = std::env::var("CI").is_ok_and(|v| !matches!(v.as_str(), "" | "0" | "false"));
     assert!(!ci, "{name}: {why}");
@@ -106,7 +106,7 @@ pub struct Space(File);
 impl Space {
     pub fn new() -> Space {
         let mut command = Command::new("unshare");
-        // It waits until we have hold of its namespace, and goes.
+        // The child waits until this process has opened its namespace, then exits.
         command.args(["-n", "sh", "-c", "ip link set lo up && echo here && read x"]);
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = piped.spawn().unwrap();
@@ -120,7 +120,7 @@ impl Space {
         Space(space)
     }
 
-    /// Does something in it.
+    /// Calls a function in the namespace.
     pub fn run<T: Send>(&self, what: impl FnOnce() -> T + Send) -> T {
         let within = || {
             let network = Some(LinkNameSpaceType::Network);
@@ -133,7 +133,7 @@ impl Space {
         })
     }
 
-    /// Runs a program in it, which must succeed; what it said.
+    /// Runs a program in the namespace, which must succeed; returns its output.
     pub fn command(&self, words: &str) -> String {
         let words: Vec<&str> = words.split(' ').collect();
         let ran = self.run(|| Command::new(words[0]).args(&words[1..]).output());
@@ -144,14 +144,14 @@ impl Space {
         said
     }
 
-    /// `ip` and so on.
+    /// Runs `ip` in the namespace.
     pub fn ip(&self, words: &str) -> String {
         self.command(&format!("ip {words}"))
     }
 
-    /// Joins two by a cable with an end in each, both up.
+    /// Joins two namespaces by a veth pair with both ends up.
     pub fn join(&self, end: &str, other: &Space, other_end: &str) {
-        // Whoever lends a namespace's descriptor by its path lends it to children too.
+        // A descriptor passed by its /proc path can also be opened by child processes.
         let path = format!("/proc/{}/fd/{}", std::process::id(), {
             use std::os::fd::AsRawFd;
             other.0.as_raw_fd()
@@ -164,7 +164,7 @@ impl Space {
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !so() {

@@ -1,4 +1,4 @@
-//! Closing with a peer that reads, one that has stalled, and more of those than are waited for. A relay of TCP connections between
+//! Closing with a peer that reads, one that has stalled, and more stalled ones than the limits allow. A relay of TCP connections between
 //! the two sides stalls the peer: while it holds bytes back, nothing is acknowledged.
 
 use core::net::SocketAddr;
@@ -13,9 +13,9 @@ use super::*;
 use crate::options::Linger;
 use crate::stream::{Flags, Stream};
 
-/// Longer than anything here takes, shorter than the time a close may take in the background.
+/// Longer than anything here takes, shorter than the time limit of a close in the background.
 const AGES: Duration = Duration::from_secs(20);
-/// A close that does not wait is quicker, even on a busy machine.
+/// A non-blocking close is quicker, even on a busy machine.
 const SOON: Duration = Duration::from_secs(3);
 
 /// Forwards connections to `to`, unless they are held.
@@ -140,7 +140,7 @@ fn close_returns_while_the_peer_stalls() {
     wait_for("the thread ends", || {
         sides.net.closing.0.lock().alarm.is_none()
     });
-    // And begins again.
+    // The thread is started again.
     let (client, server) = sides.pair();
     client.send(&sent, Flags::default()).unwrap();
     client.close();
@@ -177,7 +177,7 @@ fn linger_waits_as_long_as_set() {
     assert_eq!(sides.net.closing(), 1, "the rest leaves in the background");
     sides.hold(false);
     assert!(read_all(&server) == sent);
-    // Nothing is under way: no reason to wait.
+    // Nothing is in flight: the close does not wait.
     let (client, server) = sides.pair();
     client.set_options(|options| options.linger = Linger::For(AGES));
     let start = Instant::now();
@@ -219,7 +219,7 @@ fn background_closes_are_bounded() {
             "connection {number} is not of the oldest"
         );
     }
-    // A peer that stalls for good is given up.
+    // A peer that stalls for ever is given up.
     sides.net.closing.0.lock().bounds.time = Duration::from_millis(200);
     let (client, _server) = sides.pair();
     sides.hold(true);

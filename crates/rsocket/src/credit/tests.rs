@@ -1,4 +1,4 @@
-//! Counts at their edges, and a model run of both sides: nobody overruns, nobody starves.
+//! Counts at their limits, and a model of both sides: neither overruns the other nor starves.
 
 use std::collections::VecDeque;
 
@@ -49,7 +49,7 @@ fn a_message_that_cannot_be_is_an_offence() {
     assert_eq!(incoming.piece(10), (8, 0));
 }
 
-/// A sender that always sends what it may, a receiver that reads by dribs and drabs, and credits that take their time.
+/// A sender that sends whatever it may, a receiver that reads small random amounts, and delayed credits.
 #[test]
 fn nobody_overruns_and_nobody_starves() {
     let mut random = 1_u64;
@@ -91,7 +91,7 @@ fn nobody_overruns_and_nobody_starves() {
             }
             assert!(credits.len() <= CREDITS, "ring {ring}, {slots} messages");
             assert!(data.len() <= slots.into());
-            // All has arrived, all is read, all is told: then there is room.
+            // Everything has arrived, was read and credited: then there is room.
             if data.is_empty() && incoming.waiting() == 0 && credits.is_empty() {
                 assert!(out.room() > 0, "ring {ring}, {slots} messages");
             }

@@ -1,4 +1,4 @@
-//! What is taken for a hello, and what is not.
+//! Valid and invalid hellos.
 
 use verbena::Device;
 

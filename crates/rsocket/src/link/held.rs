@@ -1,6 +1,6 @@
-//! The flow of a connection, held by one thread at a time, and what the adapter's threads leave to whoever holds it.
-//! It promises that completions that came for a tail are seen to: by who was told of them, or by who held the flow then.
-//! It refuses to make one of the adapter's threads wait for a program's, which may be the very same.
+//! The lock of a connection's state, and completions that arrive while it is held. Completions for a tail are handled by the thread that
+//! is notified of them or by the holder of the lock, after it has released the lock. A thread of the adapter never waits for the lock,
+//! which it may hold itself.
 
 use core::ops::{Deref, DerefMut};
 use std::sync::atomic::{Ordering, fence};
@@ -9,21 +9,21 @@ use parking_lot::MutexGuard;
 
 use super::{Flow, Link};
 
-/// Turns at a tail that are taken at once: more than a peer that keeps to the rules can have left completions for.
+/// Limit on turns in a row for a tail: more than a conforming peer can cause.
 const TURNS: usize = 16;
 
-/// The flow, held.
+/// The locked state.
 pub(super) struct Held<'a> {
-    // In this order: it is let go first.
+    // Dropped in this order: the lock is released first.
     flow: MutexGuard<'a, Flow>,
     _after: After<'a>,
 }
 
-/// Sees to what was left to whoever held the flow.
+/// Handles completions that arrived while the lock was held.
 struct After<'a>(&'a Link);
 
 impl Link {
-    /// Takes hold of the flow.
+    /// Locks the state.
     pub(super) fn hold(&self) -> Held<'_> {
         Held {
             flow: self.flow.lock(),
@@ -31,7 +31,7 @@ impl Link {
         }
     }
 
-    /// The adapter has told of a completion. This may be a thread that holds the flow, deep inside one of its calls.
+    /// Called by the adapter at a completion, possibly by a thread that holds the lock, within one of its calls.
     pub(super) fn notified(&self) {
         if self.has_tail.load(Ordering::SeqCst) {
             self.due.store(true, Ordering::SeqCst);
@@ -39,7 +39,7 @@ impl Link {
         }
     }
 
-    /// Either we get hold of the flow, or whoever has it sees `due` afterwards: each writes first and then looks.
+    /// Either this thread gets the lock, or its holder sees `due` afterwards: each stores first and then loads.
     fn see_to_tail(&self) {
         for _ in 0..TURNS {
             fence(Ordering::SeqCst);

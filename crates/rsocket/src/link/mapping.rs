@@ -1,6 +1,5 @@
-//! Memory of one side that the other writes by offset: `riomap` and its kin.
-//! It promises that what was mapped before a byte was sent can be written by whoever has read that byte.
-//! It refuses to tell the owner of a write: that is the program's to say, by a message behind it.
+//! Memory of one side that the other writes by offset (`riomap`). What was mapped before a byte was sent can be written by a peer that
+//! has read that byte. The owner is not notified of writes: the program sends a message after them.
 
 use verbena::{Memory, Mr, RemoteMemory};
 
@@ -9,12 +8,12 @@ use super::{Flow, Link};
 use crate::error::Error;
 use crate::word::Word;
 
-/// Memory that can be mapped, registered in the socket's domain ([`Stream::pd`](crate::Stream::pd)).
+/// Memory that can be mapped, registered in the socket's protection domain ([`Stream::pd`](crate::Stream::pd)).
 #[derive(Debug)]
 pub enum Mapped {
-    /// The socket's own.
+    /// Allocated by Verbena.
     Memory(Memory),
-    /// Somebody else's.
+    /// The program's own.
     Mr(Mr),
 }
 
@@ -40,7 +39,7 @@ impl From<Mr> for Mapped {
 }
 
 impl Flow {
-    /// Where so many bytes at most go that are written at this offset, in one piece of the peer's memory.
+    /// The contiguous memory of the peer for a write of at most `most` bytes at this offset, and its length.
     pub(super) fn mapped(&self, offset: u64, most: usize) -> Result<(usize, RemoteMemory), Error> {
         let found = self.maps.iter().find_map(|(start, memory)| {
             let inside = offset.checked_sub(*start)?;
@@ -53,8 +52,7 @@ impl Flow {
 }
 
 impl Link {
-    /// Tells the peer that it may write this memory, which begins at `key` for the program.
-    /// Takes the registration out of `mr` if it succeeds.
+    /// Maps memory, which begins at `key` for the program, and tells the peer. Takes the registration out of `mr` if it succeeds.
     pub(crate) fn map(
         &self,
         key: usize,
@@ -78,7 +76,7 @@ impl Link {
         Ok(())
     }
 
-    /// Takes it back: the peer is told, and what it writes from now on breaks the connection.
+    /// Ends a mapping: the peer is told, and a later write by it breaks the connection.
     pub(crate) fn unmap(&self, key: usize, len: usize) -> Result<(), Error> {
         let mut mapped = self.mapped.lock();
         let same =
@@ -90,7 +88,7 @@ impl Link {
         };
         let (_, offset, _) = mapped[at];
         match self.say_counted(Word::Unmap { offset }) {
-            // Nobody is there who could write.
+            // The peer is gone and cannot write.
             Ok(()) | Err(Error::Reset | Error::Pipe) => {}
             Err(error) => return Err(error),
         }
@@ -100,12 +98,12 @@ impl Link {
         Ok(())
     }
 
-    /// Writes as much as goes now.
+    /// Writes as much as possible now.
     pub(crate) fn write_mapped(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
         self.push(bytes, Aim::Mapped(offset))
     }
 
-    /// Sends a word that takes one of the peer's receives for messages.
+    /// Sends a word that consumes one of the peer's receives for messages.
     fn say_counted(&self, word: Word) -> Result<(), Error> {
         let _one = self.writing.lock();
         let mut flow = self.hold();

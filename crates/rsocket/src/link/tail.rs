@@ -1,6 +1,6 @@
-//! Small sends that leave together: while messages are under way, further small ones wait in the send buffer as one tail.
-//! It promises that nothing waits while little is under way, that a tail leaves when completions come back, when it is long
-//! enough or when anything else is to leave, whatever the program does meanwhile. It refuses timers.
+//! Coalescing of small sends: while messages are in flight, further small ones are collected in the send buffer as one tail. With few
+//! messages in flight nothing is delayed. A tail is posted when completions arrive, when it is long enough or before anything else is
+//! sent, whatever the program does meanwhile; there is no timer.
 
 use std::sync::atomic::Ordering;
 
@@ -9,30 +9,30 @@ use verbena::low::{Data, Flags, SendOp, SendWr};
 use super::{Flow, Link};
 use crate::error::Error;
 
-/// Bytes of a send at most that may wait.
+/// Length limit of a send that may be collected.
 const SMALL: usize = 2 << 10;
-/// A tail this long waits no more.
+/// A tail of this length is posted.
 const LONG: usize = 16 << 10;
-/// Messages under way before small sends wait for each other: a question and its answer never are so many.
+/// Messages in flight from which on small sends are collected; request and response never reach it.
 const AHEAD: usize = 8;
 
-/// Bytes in the send buffer that are counted as one message but have not left.
+/// Bytes in the send buffer that count as one message but were not posted.
 pub(super) struct Tail {
-    /// Where they begin in the send buffer.
+    /// Their offset in the send buffer.
     at: usize,
     len: usize,
-    /// Where they go in the peer's ring.
+    /// Their offset in the peer's ring.
     to: u64,
 }
 
 impl Link {
-    /// Takes a small send into the tail; false if it is to leave by itself.
+    /// Adds a small send to the tail; false if it is to be posted by itself.
     pub(super) fn collect(&self, bytes: &[u8]) -> Result<bool, Error> {
         if bytes.is_empty() || bytes.len() > SMALL {
             return Ok(false);
         }
         let mut flow = self.hold();
-        // Why not, and whether that has changed meanwhile, is found out where sends leave.
+        // The posting path reports the error, or finds that the condition has passed.
         if self.check_sending(&flow).is_err() {
             return Ok(false);
         }
@@ -49,12 +49,12 @@ impl Link {
         Ok(true)
     }
 
-    /// Messages under way without which nothing waits.
+    /// Messages in flight below which nothing is collected.
     fn ahead(&self) -> usize {
         AHEAD.min(self.options.sends / 2)
     }
 
-    /// A new tail; false without room for it.
+    /// Starts a tail; false if there is no room.
     fn begin(&self, flow: &mut Flow, bytes: &[u8]) -> Result<bool, Error> {
         let free = self.free_stock(flow).min(self.stock.len() - 1);
         let Some((outgoing, _)) = &mut flow.peer else {
@@ -76,14 +76,14 @@ impl Link {
         Ok(true)
     }
 
-    /// Adds to the tail; false if that has no room for it.
+    /// Appends to the tail; false if there is no room.
     fn append(&self, flow: &mut Flow, bytes: &[u8]) -> Result<bool, Error> {
         let free = self.free_stock(flow);
         let (Some(tail), Some((outgoing, _))) = (&mut flow.tail, &mut flow.peer) else {
             return Ok(false);
         };
         let end = tail.at + tail.len;
-        // What begins anew at the front of the buffer does not follow its end.
+        // At the end of the buffer, the next bytes would not be contiguous.
         let follows = end < self.stock.len() && free >= bytes.len();
         if !follows || outgoing.growth() < bytes.len() as u64 {
             return Ok(false);
@@ -99,25 +99,25 @@ impl Link {
         Ok(true)
     }
 
-    /// The tail leaves when completions come, also if the program never calls again.
+    /// Makes sure that the tail is posted when completions arrive, even if the program makes no further call.
     pub(super) fn expect(&self, flow: &mut Flow) {
         if flow.tail.is_some() {
             self.arm();
-            // What came before that is not told of.
+            // Completions before arming raise no event.
             if !self.turn(flow) {
                 self.due.store(true, Ordering::SeqCst);
             }
         }
     }
 
-    /// The tail leaves if little else is under way.
+    /// Posts the tail if few messages are in flight.
     pub(super) fn release_if_few(&self, flow: &mut Flow) {
         if flow.tail.is_some() && flow.sends <= self.ahead() {
             self.release(flow);
         }
     }
 
-    /// The tail leaves.
+    /// Posts the tail.
     pub(super) fn release(&self, flow: &mut Flow) {
         let Some(tail) = flow.tail.take() else { return };
         self.has_tail.store(false, Ordering::SeqCst);

@@ -1,6 +1,5 @@
-//! Bytes out and in: through the send buffer into the peer's ring, and out of our own ring.
-//! It promises that bytes arrive in the order of the calls, and that a copy is made without the lock that others need.
-//! It refuses to wait: as much as goes now, or [`Error::WouldBlock`].
+//! Bytes out and in: through the send buffer into the peer's ring, and out of the receive ring. Bytes arrive in the order of the calls,
+//! and are copied without the lock of the state. Calls transfer as much as possible now, or return [`Error::WouldBlock`].
 
 use std::time::Duration;
 
@@ -10,31 +9,31 @@ use super::{CONTROL, Flow, Link, Phase};
 use crate::error::Error;
 use crate::word::Word;
 
-/// Bytes of one message at most: the peer reads the first while the next are under way.
+/// Limit of one message: the peer reads the first while the next are in flight.
 const PIECE: usize = 64 << 10;
 
-/// How long a process that ends waits for a lock; others hold them for much less.
+/// How long an exiting process waits for a lock, which other threads hold for much less.
 const BRIEFLY: Duration = Duration::from_millis(100);
 
-/// Where bytes go.
+/// The destination of bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Aim {
-    /// Into the peer's ring, as the next of the stream.
+    /// The peer's ring, as the next bytes of the stream.
     Ring,
-    /// Into memory that the peer has mapped at this offset.
+    /// Memory that the peer has mapped at this offset.
     Mapped(u64),
 }
 
-/// Bytes that may leave now.
+/// Bytes that may be posted now.
 struct Piece {
     len: usize,
-    /// Where in the send buffer; none if they go inline.
+    /// Their offset in the send buffer; `None` if they are inline.
     stock: Option<usize>,
     to: Remote,
 }
 
 impl Link {
-    /// Free bytes of the send buffer, in one piece.
+    /// Free contiguous bytes of the send buffer.
     pub(super) fn free_stock(&self, flow: &Flow) -> usize {
         let all = self.stock.len() as u64;
         let free = all - (flow.stock.0 - flow.stock.1);
@@ -45,7 +44,7 @@ impl Link {
         self.free_stock(flow) > 0
     }
 
-    /// Sends as much as goes now.
+    /// Sends as much as possible now.
     pub(crate) fn send(&self, bytes: &[u8]) -> Result<usize, Error> {
         self.push(bytes, Aim::Ring)
     }
@@ -67,7 +66,7 @@ impl Link {
                     self.post(&rest[..piece.len], &piece, aim)?;
                     done += piece.len;
                 }
-                // What went before counts; the reason comes with the next call.
+                // The bytes sent so far count; the next call returns the error.
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -75,7 +74,7 @@ impl Link {
         Ok(done)
     }
 
-    /// Takes room for a piece; completions are looked at only if there seems to be none.
+    /// Reserves room for a piece; completions are polled only if there seems to be none.
     fn reserve(&self, len: usize, aim: Aim) -> Result<Piece, Error> {
         let mut flow = self.hold();
         match self.try_reserve(&mut flow, len, aim) {
@@ -89,7 +88,7 @@ impl Link {
 
     fn try_reserve(&self, flow: &mut Flow, len: usize, aim: Aim) -> Result<Piece, Error> {
         self.check_sending(flow)?;
-        // Whatever leaves from now on is behind it.
+        // Everything posted from now on follows the tail.
         self.release(flow);
         let free = self.free_stock(flow);
         if flow.sends >= self.options.sends || free == 0 {
@@ -137,7 +136,7 @@ impl Link {
     fn post(&self, bytes: &[u8], piece: &Piece, aim: Aim) -> Result<(), Error> {
         let op = SendOp::Write {
             remote: piece.to,
-            // What goes into the ring is announced; the peer is not told of the rest.
+            // A write into the ring is announced to the peer; one into mapped memory is not.
             immediate: matches!(aim, Aim::Ring).then_some(bytes.len() as u32),
         };
         let posted = match piece.stock {
@@ -167,7 +166,7 @@ impl Link {
         Ok(())
     }
 
-    /// Reads what is there, at most what `into` holds; zero bytes are the end.
+    /// Reads available bytes, at most what `into` holds; zero bytes are the end.
     pub(crate) fn recv(&self, into: &mut [u8], peek: bool) -> Result<usize, Error> {
         let _one = self.reading.lock();
         let mut done = 0;
@@ -192,7 +191,7 @@ impl Link {
         Ok(done)
     }
 
-    /// The next bytes that wait; if there are none and some are `needed`, why not. No bytes are the end.
+    /// The next unread bytes; if there are none and some are `needed`, the reason. No bytes are the end.
     fn next_piece(&self, skip: u64, needed: bool) -> Result<(u64, u64), Error> {
         let mut flow = self.hold();
         let piece = flow.incoming.piece(skip);
@@ -211,14 +210,14 @@ impl Link {
         }
     }
 
-    /// Bytes that wait.
+    /// The number of unread bytes.
     pub(crate) fn waiting(&self) -> u64 {
         let mut flow = self.hold();
         self.turn(&mut flow);
         flow.incoming.waiting()
     }
 
-    /// Says that nothing more will be sent.
+    /// Ends the sending direction.
     pub(crate) fn end(&self) -> Result<(), Error> {
         let _one = self.writing.lock();
         let mut flow = self.hold();
@@ -241,7 +240,7 @@ impl Link {
         self.say(flow, Word::End);
     }
 
-    /// The same for a process that ends, perhaps in the middle of a call of this thread: its locks are not waited for long.
+    /// The same for an exiting process, perhaps within a call of this very thread: it waits for locks only briefly.
     pub(crate) fn leave(&self) {
         let Some(_one) = self.writing.try_lock_for(BRIEFLY) else {
             return;
@@ -255,7 +254,7 @@ impl Link {
         }
     }
 
-    /// Nothing of ours is under way any more; false while somebody else is at work here.
+    /// Nothing is in flight any more; false while another thread holds the lock.
     pub(crate) fn has_left(&self) -> bool {
         let Some(mut flow) = self.flow.try_lock() else {
             return false;

@@ -1,5 +1,5 @@
-//! A turn at a connection: the answer of connecting, completions, words of the peer, and the credit that it is due.
-//! It promises that a turn ends, and that a peer that breaks a rule is hung up on. It refuses to move the program's bytes.
+//! One turn of a connection: the result of connecting, completions, the peer's words, and credits that are due. A turn is bounded, and a
+//! peer that violates the protocol is disconnected. The program's bytes are not moved here.
 
 use std::sync::atomic::Ordering;
 
@@ -12,17 +12,17 @@ use crate::error::Error;
 use crate::hello::Hello;
 use crate::word::{self, Word};
 
-/// Completions taken at once.
+/// Completions per poll.
 const AT_ONCE: usize = 32;
-/// Turns of this many completions before the caller looks at what it wanted: a peer may send as fast as it likes.
+/// Limit on polls per turn: a peer may send as fast as it likes.
 const ROUNDS: usize = 32;
-/// Pieces of the peer's memory that are remembered.
+/// Limit on mappings of the peer.
 const MAPS: usize = 1024;
 
 impl Link {
-    /// Takes what has come; false if there is more.
+    /// Handles what has arrived; false if there is more.
     pub(super) fn turn(&self, flow: &mut Flow) -> bool {
-        // Before the completions: those that came before the end are there by then.
+        // Loaded before polling: completions from before the end are in the queue by then.
         let lost = self.news.lost.load(Ordering::Acquire);
         self.hear_answer(flow);
         let mut some = [BLANK; AT_ONCE];
@@ -50,7 +50,7 @@ impl Link {
         let Some(answer) = self.news.answer.lock().take() else {
             return;
         };
-        // Whoever accepted knows the peer's hello since the request.
+        // On the accepting side the peer's hello came with the request.
         let joined = match answer {
             Ok(_) if flow.peer.is_some() => Ok(()),
             Ok(said) => Hello::from_bytes(&said).map(|hello| flow.meet(&hello)),
@@ -74,7 +74,7 @@ impl Link {
             flow.sends -= 1;
             flow.stock.1 += wc.id;
             if flow.stock.0 == flow.stock.1 {
-                // Begins again at the front: pages behind it are not taken before they are needed.
+                // Restart at the front, so that further pages of the buffer are not touched before they are needed.
                 flow.stock = (0, 0);
             }
             return;
@@ -129,7 +129,7 @@ impl Link {
         }
     }
 
-    /// Tells the peer what it may send, if that is due.
+    /// Sends a credit if one is due.
     pub(super) fn pay(&self, flow: &mut Flow) {
         let can = matches!(flow.phase, Phase::Joined)
             && !flow.lost
@@ -140,7 +140,7 @@ impl Link {
         }
     }
 
-    /// Sends a word; whoever calls has seen that there is room for it.
+    /// Sends a word; the caller has checked that there is room for it.
     pub(super) fn say(&self, flow: &mut Flow, word: Word) {
         let (bytes, len) = word.to_bytes();
         let send = SendWr {

@@ -1,6 +1,5 @@
-//! How a socket comes by its connection: bind, listen, accept, connect.
-//! It promises that a request that is no rsocket's is turned away and does not disturb who accepts.
-//! It refuses a port of the program's own choice for outgoing connections; its address is heeded.
+//! Bind, listen, accept and connect. A request without a valid hello is rejected and does not disturb the accepting thread. An outgoing
+//! connection uses the bound address, but not the bound port.
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use crate::hello::Hello;
 use crate::link::{Link, Phase};
 use crate::net::News;
 
-/// How many more ports of the system's choice are tried, if somebody has them for IPv4.
+/// Limit on further ports of the system's choice, if the first is in use for IPv4.
 const CHOICES: usize = 64;
 
 /// The unspecified IPv4 address.
@@ -30,7 +29,7 @@ fn news(waiters: &Arc<Waiters>) -> Arc<News> {
     })
 }
 
-/// The oldest request of either listener.
+/// The next request of the first listener that has one.
 fn next(listeners: &[Listener]) -> Result<Option<Request>, Error> {
     for listener in listeners {
         if let Some(request) = listener.try_next()? {
@@ -41,7 +40,7 @@ fn next(listeners: &[Listener]) -> Result<Option<Request>, Error> {
 }
 
 impl Stream {
-    /// Takes an address; port 0 finds a free one. All IPv6 addresses are all IPv4 addresses too, unless the options say no.
+    /// Binds to an address; port 0 chooses a free one. The unspecified IPv6 address includes IPv4, unless the options say otherwise.
     pub fn bind(&self, at: SocketAddr) -> Result<(), Error> {
         let both = at.is_ipv6() && at.ip().is_unspecified() && !self.options().v6_only;
         let mut state = self.state.lock();
@@ -58,10 +57,10 @@ impl Stream {
         Ok(())
     }
 
-    /// All addresses of both families. A port of the system's choice is one that both have free; it looks at IPv6 alone
-    /// when it chooses.
+    /// Binds to the unspecified addresses of both families. A port of the system's choice must be free for both; the system considers IPv6
+    /// alone.
     fn berths_of_both(&self, at: SocketAddr) -> Result<Vec<Berth>, Error> {
-        // Those that did not do are kept until one does, so that none is offered twice.
+        // Rejected ports are kept until one succeeds, so that none is offered twice.
         let mut offered = Vec::new();
         loop {
             let v6 = self.net.device.berth_shared(at)?;
@@ -81,7 +80,7 @@ impl Stream {
             other => {
                 let listens = matches!(other, State::Listening(_));
                 *state = other;
-                // Again is fine, with the backlog of before.
+                // Calling it again is allowed, and keeps the backlog.
                 let refused = Error::Invalid("only a socket without a connection can listen");
                 return listens.then_some(()).ok_or(refused);
             }
@@ -126,7 +125,7 @@ impl Stream {
                     *stream.state.lock() = State::Linked(link);
                     return Ok(stream);
                 }
-                // The peer went away meanwhile.
+                // The peer is gone.
                 Err(Error::Adapter(error)) if error.fault() == verbena::Fault::Peer => {}
                 Err(error) => return Err(error),
             }
@@ -134,8 +133,8 @@ impl Stream {
         Err(Error::WouldBlock)
     }
 
-    /// Connects. A socket that does not wait is told [`Error::InProgress`], is writable when it is done, and has an error
-    /// to tell if it failed.
+    /// Connects. A non-blocking socket returns [`Error::InProgress`], is writable when connecting has ended, and keeps the error if it
+    /// failed.
     pub fn connect(&self, to: SocketAddr) -> Result<(), Error> {
         let link = {
             let mut state = self.state.lock();
@@ -143,7 +142,6 @@ impl Stream {
                 State::Fresh(berths) => {
                     let bound = berths.first().map(Berth::local).transpose()?;
                     let from = bound.map(|at| at.ip()).filter(|ip| !ip.is_unspecified());
-                    // Without waiters to ring first: nobody waits for a socket that is nothing.
                     let news = news(&self.waiters);
                     let link = Link::dial(&self.net, news, self.options(), from, to)?;
                     *state = State::Linked(link);
@@ -164,11 +162,11 @@ impl Stream {
         self.wait(None, || self.joined())
     }
 
-    /// Somebody asks to connect a socket that has begun to.
+    /// Handles a connect call on a socket that has started to connect.
     fn connect_again(&self, link: &Arc<Link>) -> Result<(), Error> {
         match link.phase() {
             Phase::Joining if self.is_nonblocking() => Err(Error::Already),
-            // A signal came to whoever waited before.
+            // An earlier call was interrupted by a signal.
             Phase::Joining => self.wait(None, || self.joined()),
             Phase::Joined => Err(Error::Connected),
             Phase::Failed(error) => {
@@ -190,7 +188,7 @@ impl Stream {
         }
     }
 
-    /// The connection stands; false while it is being made.
+    /// It is connected; false while it is connecting.
     pub fn is_connected(&self) -> bool {
         let link = self.link();
         link.is_ok_and(|link| matches!(link.phase(), Phase::Joined))

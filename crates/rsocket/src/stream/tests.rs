@@ -1,4 +1,4 @@
-//! Two sockets of one process talk: every call, both ends of every stream, and peers that do not keep to the rules.
+//! Two sockets of one process: every call, both ends of every stream, and peers that violate the protocol.
 
 use std::sync::OnceLock;
 use std::thread;
@@ -37,7 +37,7 @@ fn pair() -> (Stream, Stream) {
     pair_with(Options::default())
 }
 
-/// Bytes that differ from place to place.
+/// Pseudo-random bytes.
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let mut next = || {
@@ -271,7 +271,7 @@ fn all_addresses_are_those_of_both_families() {
 
 #[test]
 fn a_port_that_nobody_named_is_free_in_both_families() {
-    // Linux offers one of some ten thousand ports: with so many tries, one that is taken for IPv4 is sure to come up.
+    // Linux chooses among some ten thousand ports: with so many tries, one that is in use for IPv4 is sure to come up.
     let others: Vec<_> = (0..400)
         .map(|_| std::net::TcpListener::bind("0.0.0.0:0").unwrap())
         .collect();
@@ -391,7 +391,7 @@ fn the_peer_writes_mapped_memory() {
     assert!(matches!(refused, Err(Error::Full { limit: 0, .. })));
 }
 
-/// A peer that speaks verbs and says what it likes.
+/// A peer on plain verbs that sends anything.
 struct Rogue {
     qp: Qp,
     _cq: verbena::Cq,
@@ -399,7 +399,7 @@ struct Rogue {
 }
 
 impl Rogue {
-    /// One that has said a good hello to somebody who accepted.
+    /// A rogue peer that has connected with a valid hello, and the accepted socket.
     fn connected() -> (Rogue, Stream, Hello) {
         let listener = listener();
         let device = &net().device;
@@ -481,7 +481,7 @@ fn a_rogue_is_hung_up_on() {
         b"",
         b"gibberish",
         &[0xff; 40],
-        // A credit for what was never sent.
+        // A credit for bytes that were never sent.
         &[
             1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 9,
         ],

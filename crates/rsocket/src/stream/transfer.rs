@@ -1,5 +1,5 @@
-//! Sending and receiving, and memory that the peer writes by offset.
-//! It promises that what was moved before an error or a signal is told as moved. It refuses to hide an error: the next call tells it.
+//! Sending and receiving, and memory that the peer writes by offset. Bytes moved before an error or a signal are returned as moved. The
+//! error is returned by the next call.
 
 use core::ops::BitOr;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use super::Stream;
 use crate::error::Error;
 use crate::link::{Link, Mapped};
 
-/// How one call shall behave.
+/// Flags of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flags(u8);
 
 impl Flags {
-    /// Does not wait.
+    /// Does not block.
     pub const DONT_WAIT: Flags = Flags(1);
-    /// Leaves what was read where it is.
+    /// Does not consume what is read.
     pub const PEEK: Flags = Flags(2);
-    /// Waits until all is there.
+    /// Waits until all of it has arrived.
     pub const WAIT_ALL: Flags = Flags(4);
 
     /// All flags of `other` are set.
@@ -38,7 +38,7 @@ impl BitOr for Flags {
 }
 
 impl Stream {
-    /// Sends: all of it, or as much as goes if it is not to wait; a send that was interrupted says how much went.
+    /// Sends everything, or as much as possible if non-blocking; an interrupted send returns how much was sent.
     pub fn send(&self, bytes: &[u8], flags: Flags) -> Result<usize, Error> {
         let link = self.link()?;
         self.push(&link, bytes, flags, |rest, _| link.send(rest))
@@ -81,13 +81,13 @@ impl Stream {
         Ok(done)
     }
 
-    /// Whoever waits stops when the socket is closed.
+    /// Stops a wait when the socket is closed.
     fn still(&self, link: &Arc<Link>) -> Result<(), Error> {
         let now = self.link()?;
         Arc::ptr_eq(&now, link).then_some(()).ok_or(Error::Closed)
     }
 
-    /// Receives what is there, and waits for a first byte if it may; no bytes are the end of the stream.
+    /// Receives available bytes, waiting for the first one if blocking; no bytes are the end of the stream.
     pub fn recv(&self, into: &mut [u8], flags: Flags) -> Result<usize, Error> {
         let link = self.link()?;
         let waits = !self.is_nonblocking() && !flags.contains(Flags::DONT_WAIT);
@@ -123,7 +123,7 @@ impl Stream {
         }
     }
 
-    /// As much as was asked for or as can ever be there, without taking it.
+    /// Waits for as much as requested, or as can ever arrive, without consuming it.
     fn peek_all(
         &self,
         link: &Arc<Link>,
@@ -146,25 +146,25 @@ impl Stream {
         }
     }
 
-    /// Bytes that wait to be read.
+    /// The number of unread bytes.
     pub fn waiting(&self) -> Result<u64, Error> {
         Ok(self.link()?.waiting())
     }
 
-    /// The domain where memory for [`map`](Stream::map) is registered.
+    /// The protection domain of memory for [`map`](Stream::map).
     pub fn pd(&self) -> Result<Pd, Error> {
         Ok(self.link()?.pd().clone())
     }
 
-    /// Lets the peer write this memory, by this offset; the program knows it as `key`. The peer can count on it once it has
-    /// received something that was sent afterwards.
+    /// Lets the peer write this memory, by this offset; `key` is its address for the program. The peer can rely on it once it has received
+    /// something that was sent afterwards.
     pub fn map(&self, key: usize, mr: impl Into<Mapped>, offset: u64) -> Result<(), Error> {
         let link = self.link()?;
         let mut mr = Some(mr.into());
         self.wait(None, || link.map(key, &mut mr, offset))
     }
 
-    /// Takes it back.
+    /// Ends the mapping.
     pub fn unmap(&self, key: usize, len: usize) -> Result<(), Error> {
         let link = self.link()?;
         self.wait(None, || link.unmap(key, len))

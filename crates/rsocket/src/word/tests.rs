@@ -1,4 +1,4 @@
-//! Every word there and back, and what is none.
+//! The round trip of every word, and malformed ones.
 
 use verbena::{Access, Device};
 

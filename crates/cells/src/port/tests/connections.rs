@@ -1,4 +1,4 @@
-//! Making and ending connections: every answer, lost ones, old ones, and limits on those who ask.
+//! Connection setup and end: every answer, lost and old ones, and limits on requests.
 
 use verbena_nic::wr::Data;
 use verbena_nic::{Event, Status};
@@ -48,7 +48,7 @@ fn both_hear_what_the_other_says() {
     );
 }
 
-/// One who does not know the port's address asks whoever is there, and learns it from either answer.
+/// A Connect to the wildcard address learns the port's address from either answer.
 #[test]
 fn whoever_is_there_may_answer() {
     for agrees in [true, false] {
@@ -84,7 +84,7 @@ fn whoever_is_there_may_answer() {
     }
 }
 
-/// Nothing but a request may be for whoever is there.
+/// Only a Connect may have the wildcard address.
 #[test]
 fn only_requests_are_for_whoever() {
     let mut pair = Pair::new(kind(true, true));
@@ -107,7 +107,7 @@ fn only_requests_are_for_whoever() {
     assert_eq!(pair.b.state(), State::Connected);
 }
 
-/// A carrier that knows its peers holds cells to that.
+/// A carrier that knows the source port drops cells with another one.
 #[test]
 fn cells_in_the_name_of_others_are_refused() {
     let mut pair = Pair::new(kind(true, true));
@@ -124,7 +124,7 @@ fn cells_in_the_name_of_others_are_refused() {
     assert_eq!(b.received().len(), 1);
 }
 
-/// A channel without work asks whether its peer is there: one that is stays connected, one that is not is noticed.
+/// Keep-alive of a channel without work: a peer that answers stays connected, one that does not is noticed.
 #[test]
 fn silent_peers_are_asked() {
     let config = Config {
@@ -144,7 +144,7 @@ fn silent_peers_are_asked() {
     );
     assert!(pair.a.counters().duplicate + pair.b.counters().duplicate >= 20);
     assert!(pair.b.received().is_empty(), "a question is no packet");
-    // What is sent afterwards comes as ever.
+    // Packets sent afterwards arrive.
     pair.a.send(1, None, None, Data::Inline(b"x")).unwrap();
     pair.carry();
     assert_eq!((pair.b.received().len(), pair.a.sent().len()), (1, 1));
@@ -155,11 +155,11 @@ fn silent_peers_are_asked() {
     }
     let why = Why::Silent;
     assert_eq!(pair.a.notices(), [Notice::Ended { wqp: WQP, why }]);
-    // A second of silence, and eight tries of 200 ms.
+    // One second of silence, and eight probes of 200 ms.
     assert!(pair.now.since(since) < core::time::Duration::from_secs(4));
 }
 
-/// Each answer that is no: nobody listens, other attributes, the consumer.
+/// Each reason for a Reject: no listener, other attributes, the consumer.
 #[test]
 fn a_rejection_says_why_and_leaves_everything_as_it_was() {
     let mut pair = Pair::apart(kind(true, true), Config::default());
@@ -211,7 +211,7 @@ fn nobody_answers_for_ever() {
     assert!(!pair.wait());
 }
 
-/// A listener that keeps nothing says Retry: the Connect goes again at once, with the cookie, and once for each cookie.
+/// A Retry repeats the Connect at once with the cookie, and once for each cookie.
 #[test]
 fn a_retry_repeats_the_connect_with_its_cookie() {
     let mut pair = Pair::apart(kind(true, true), Config::default());
@@ -249,12 +249,12 @@ fn a_retry_repeats_the_connect_with_its_cookie() {
         retry(&mut pair, LISTENER, FIRST, cookie);
         assert_eq!(said(&mut pair), [Some(cookie)]);
     }
-    // Lost on the way: it is said again in time, and with the cookie.
+    // The Connect is lost: it is repeated after the timeout, with the cookie.
     assert!(pair.wait());
     assert_eq!(said(&mut pair), [Some(other)]);
 }
 
-/// Of a sender that has proven nothing everything is taken but requests.
+/// Of a sender that has not returned a cookie, everything but requests is accepted.
 #[test]
 fn an_unproven_request_leaves_nothing() {
     let mut pair = Pair::apart(kind(true, true), Config::default());
@@ -271,7 +271,7 @@ fn an_unproven_request_leaves_nothing() {
     assert_eq!(b.notices().len(), 1);
 }
 
-/// The Accept is lost twice: the Connect that comes again is answered again, and nobody is asked twice.
+/// The Accept is lost twice: each repeated Connect is answered, and the consumer is asked once.
 #[test]
 fn a_lost_accept_is_said_again() {
     let mut pair = Pair::apart(kind(true, true), Config::default());
@@ -282,7 +282,7 @@ fn a_lost_accept_is_said_again() {
         panic!("a request")
     };
     pair.b.port.accept(ticket, WQP, FIRST, b"").unwrap();
-    // Data of the side that accepted may overtake its Accept: it is not lost, and no reason to end anything.
+    // Data of the accepting side may overtake its Accept: it is not lost, and does not end the connection.
     pair.a.receive(1, 0, 100);
     pair.b.send(1, None, None, Data::Inline(b"early")).unwrap();
     for _ in 0..2 {
@@ -327,11 +327,11 @@ fn a_disconnect_reaches_the_other_side_and_flushes_both() {
     assert_eq!(again, Err(Error::State(State::Ended)));
 }
 
-/// One side was destroyed and its Disconnect lost: the other learns it from the answer to its next packet.
+/// One side was destroyed and its Disconnect lost: the other side notices by the answer to its next packet.
 #[test]
 fn half_a_connection_is_noticed() {
     half_a_connection(true, Status::WrFlushErr);
-    // Here the packet was done when it was on the wire.
+    // The packet has completed when it was passed to the carrier.
     half_a_connection(false, Status::Success);
 }
 
@@ -369,7 +369,7 @@ fn bytes(way: Way, packet: PacketSeq, body: Body<'_>) -> Vec<u8> {
     bytes
 }
 
-/// What an earlier connection of the same two left on the way changes nothing.
+/// Cells of an earlier connection between the same two have no effect.
 #[test]
 fn cells_of_an_earlier_connection_are_not_believed() {
     let mut pair = Pair::new(kind(true, true));
@@ -398,7 +398,7 @@ fn cells_of_an_earlier_connection_are_not_believed() {
     assert_eq!(pair.b.notices(), []);
 }
 
-/// Requests have a limit in all, one per port, and a time after which they are forgotten.
+/// Requests are limited in all and per port, and expire.
 #[test]
 fn a_flood_of_requests_stays_within_its_limits() {
     let config = Config {
@@ -430,7 +430,7 @@ fn a_flood_of_requests_stays_within_its_limits() {
     assert_eq!(told, 10);
     let counters = pair.b.port.counters();
     assert_eq!(counters.rejected, 990);
-    // Answers have a limit, too.
+    // Answers are limited too.
     assert_eq!(counters.answers_lost, 990 - 128);
     let mut gone = 0;
     let mut datagram = Vec::new();

@@ -1,4 +1,4 @@
-//! Posting, doorbells, the four kinds of channels, and how packets are cut.
+//! Posting, doorbells, the four kinds of channels, and segmentation.
 
 use verbena_nic::wr::{Data, ReceiveWr};
 use verbena_nic::{Outbox, Status, WcOp};
@@ -9,7 +9,7 @@ use verbena_wire::number::Qpn;
 use crate::testing::*;
 use crate::{AddressSegment, Config, Error, Peer, Port};
 
-/// P2: all four kinds carry both operations; immediate data arrives apart from the data.
+/// P2: all four kinds carry both operations; immediate data is delivered separately from the data.
 #[test]
 fn all_four_kinds_carry_sends_and_writes() {
     for kind in KINDS {
@@ -43,7 +43,7 @@ fn all_four_kinds_carry_sends_and_writes() {
         assert_eq!(pair.b.memory.read(1000, 18), b"through the fabric");
         assert_eq!(pair.b.memory.read(5000, 18), b"through the fabric");
         assert_eq!(pair.b.memory.read(6000, 6), b"silent");
-        // The receive that the immediate data took was not written.
+        // The receive that the immediate data consumed was not written.
         assert_eq!(pair.b.memory.read(1100, 50), [0; 50]);
         let from = (!kind.connected).then_some(peer(1));
         assert_eq!(pair.b.port.take_source(WQP, 1), from);
@@ -52,7 +52,7 @@ fn all_four_kinds_carry_sends_and_writes() {
     }
 }
 
-/// P2: with the acknowledgement, or with the wire.
+/// P2: with the acknowledgement, or when passed to the carrier.
 #[test]
 fn a_descriptor_completes_with_the_acknowledgement_or_with_the_wire() {
     for kind in KINDS {
@@ -75,7 +75,7 @@ fn a_descriptor_completes_with_the_acknowledgement_or_with_the_wire() {
     }
 }
 
-/// P1: a descriptor is in its queue when it is posted, and looked at when its doorbell rings.
+/// P1: a descriptor is queued when it is posted, and processed when its doorbell is rung.
 #[test]
 fn nothing_happens_before_its_doorbell() {
     let mut pair = Pair::new(kind(false, true));
@@ -95,7 +95,7 @@ fn nothing_happens_before_its_doorbell() {
     assert_eq!(pair.b.memory.read(0, 4), b"dong");
 }
 
-/// P3: 600 bytes are three cells; the address stands in the first, immediate data and packet checksum in the last.
+/// P3: 600 bytes are three cells; the address is in the first, immediate data and packet checksum are in the last.
 #[test]
 fn a_packet_is_cut_into_cells() {
     let mut pair = Pair::new(kind(true, true));
@@ -149,7 +149,7 @@ fn a_packet_is_cut_into_cells() {
     assert_eq!(cells, 3);
 }
 
-/// P2: more than one cell is refused where it is posted, and so is a packet without a destination.
+/// P2: more than one cell is rejected when posted, and so is a packet without a destination.
 #[test]
 fn connectionless_packets_are_one_cell() {
     for acknowledged in [true, false] {
@@ -245,7 +245,7 @@ fn numbers_that_cannot_work_make_no_port() {
     assert_eq!(port.listen(WQP, true), Err(Error::Taken(WQP)));
 }
 
-/// The smaller of both sizes holds, in both directions, jumbo cells too.
+/// The smaller cell size applies, in both directions, jumbo cells too.
 #[test]
 fn cell_sizes_are_agreed_on() {
     let mut pair = Pair::apart(kind(true, true), Config::default());
@@ -273,7 +273,7 @@ fn cell_sizes_are_agreed_on() {
     assert_eq!(pair.a.counters().cells_sent, 3);
 }
 
-/// A connectionless queue serves several peers; one that is gone fails its own packets and no others.
+/// A connectionless queue serves several peers; one that does not answer fails its own packets and no others.
 #[test]
 fn a_destination_that_is_gone_disturbs_no_other() {
     let mut pair = Pair::new(kind(true, false));
@@ -288,7 +288,7 @@ fn a_destination_that_is_gone_disturbs_no_other() {
     pair.carry();
     assert_eq!(pair.b.received().len(), 1);
     assert_eq!(pair.b.port.counters().unknown, 1);
-    // In posting order, so not before the first has failed.
+    // Completions are in posting order, so there is none before the first packet has failed.
     assert_eq!(pair.a.sent(), []);
     while pair.wait() {
         pair.carry();

@@ -1,4 +1,4 @@
-//! Cells that are lost, doubled or damaged: acknowledged channels repeat, others never deliver what is not whole.
+//! Lost, duplicated and damaged cells: acknowledged channels retransmit, others never deliver an incomplete packet.
 
 use core::time::Duration;
 
@@ -42,7 +42,7 @@ fn a_gap_is_told_and_mended() {
     }
 }
 
-/// The last packet or its acknowledgement is lost, and only time tells.
+/// The last packet or its acknowledgement is lost, which only the timeout detects.
 #[test]
 fn silence_is_answered_by_sending_again_and_duplicates_are_dropped() {
     for lose_data in [true, false] {
@@ -79,12 +79,12 @@ fn every_cell_twice_is_every_packet_once() {
         assert_eq!(pair.a.sent().len(), 3);
         let once = kind.connected || kind.acknowledged;
         assert_eq!(pair.b.received().len(), 3, "{kind:?}");
-        // An unacknowledged, connectionless packet that comes twice is two.
+        // An unacknowledged, connectionless packet that arrives twice is delivered twice.
         assert_eq!(pair.b.counters().duplicate > 0, once);
     }
 }
 
-/// The limit: an error for the packet, a flush for the rest, a notice, an event, and the peer is told.
+/// The retry limit: an error for the packet, a flush for the rest, a notice, an event, and the peer is told.
 #[test]
 fn a_peer_that_is_gone_fails_the_channel_loudly() {
     let mut pair = Pair::new(kind(true, true));
@@ -112,7 +112,7 @@ fn a_peer_that_is_gone_fails_the_channel_loudly() {
     assert_eq!(pair.b.state(), State::Ended);
     let why = Why::Peer(Ending::Failed);
     assert_eq!(pair.b.notices(), [Notice::Ended { wqp: WQP, why }]);
-    // What is posted now flushes; after a reset both can connect again.
+    // Descriptors posted now flush; after a reset both can connect again.
     pair.a.send(3, None, None, Data::Inline(b"z")).unwrap();
     assert_eq!(pair.a.sent(), [(3, Status::WrFlushErr)]);
     pair.a.port.reset(WQP).unwrap();
@@ -124,7 +124,7 @@ fn a_peer_that_is_gone_fails_the_channel_loudly() {
     assert_eq!(pair.a.sent(), [(4, Status::Success)]);
 }
 
-/// P3: of a packet with a missing cell nothing is delivered, and its receive is there for the next.
+/// P3: nothing is delivered of a packet with a missing cell, and its receive is used for the next one.
 #[test]
 fn unacknowledged_packets_are_whole_or_lost() {
     for lost in 0..3 {
@@ -144,7 +144,7 @@ fn unacknowledged_packets_are_whole_or_lost() {
     }
 }
 
-/// A cell of an earlier connection of the same two, late and with a number from anywhere: it moves nobody on.
+/// A late cell of an earlier connection between the same two, with an arbitrary number, does not advance the receiver.
 #[test]
 fn a_cell_of_an_earlier_connection_does_not_deafen_the_next() {
     let mut pair = Pair::new(kind(false, true));
@@ -158,7 +158,7 @@ fn a_cell_of_an_earlier_connection_does_not_deafen_the_next() {
     pair.b.port.handle_cells(&late, pair.now, &mut pair.b.out);
     assert_eq!(pair.b.received().len(), 0);
     assert_eq!(pair.b.counters().channel, 1);
-    // Whoever sent it would learn that it belongs nowhere; this peer knows that it did not.
+    // The sender is told that there is no channel, and ignores it because the number is not its own.
     pair.a.send(2, None, None, Data::Inline(b"new")).unwrap();
     pair.carry();
     assert_eq!(pair.b.received().len(), 1);
@@ -168,7 +168,7 @@ fn a_cell_of_an_earlier_connection_does_not_deafen_the_next() {
     );
 }
 
-/// Cells in the wrong order are a gap, on every channel that has more than one.
+/// Cells in the wrong order are a gap, on every channel with packets of several cells.
 #[test]
 fn cells_in_the_wrong_order_are_not_placed() {
     let mut pair = Pair::new(kind(false, true));
@@ -189,7 +189,7 @@ fn cells_in_the_wrong_order_are_not_placed() {
     assert_eq!(pair.b.port.view(WQP).unwrap().receives, 1);
 }
 
-/// A receive that comes late: the sender waits, is told, and the packet arrives once.
+/// A receive that is posted late: the sender waits, is told, and the packet arrives once.
 #[test]
 fn no_receive_makes_an_acknowledged_sender_try_again() {
     for kind in [kind(true, true), kind(true, false)] {
@@ -209,12 +209,12 @@ fn no_receive_makes_an_acknowledged_sender_try_again() {
             assert!(pair.wait());
             pair.carry();
         }
-        // On a connected channel the doorbell is enough.
+        // On a connected channel the receive doorbell triggers the retransmission.
         assert_eq!(pair.a.sent(), [(1, Status::Success)], "{kind:?}");
         assert_eq!(pair.b.received().len(), 1);
         assert!(pair.b.counters().no_buffer >= 3);
     }
-    // Elsewhere it is dropped and counted.
+    // On an unacknowledged channel the packet is dropped and counted.
     let mut pair = Pair::new(kind(false, true));
     pair.a.send(1, None, None, Data::Inline(b"lost")).unwrap();
     pair.carry();
@@ -224,7 +224,7 @@ fn no_receive_makes_an_acknowledged_sender_try_again() {
     assert_eq!(pair.b.received().len(), 0);
 }
 
-/// P9: tries are over soon on a fast way; a peer that is busy for seconds is not gone if there is patience.
+/// P9: retries are over soon on a fast path; with `patience`, a peer that is busy for seconds is not considered gone.
 #[test]
 fn a_peer_that_is_silent_for_less_than_the_patience_is_waited_for() {
     for sends in [true, false] {
@@ -285,13 +285,13 @@ fn a_peer_that_never_has_a_receive_fails_the_channel() {
     assert_eq!(pair.a.notices(), [ended]);
 }
 
-/// Numbers that are not under way mean nothing, whoever says them.
+/// Acknowledgements of numbers that are not in flight are ignored, from any source.
 #[test]
 fn acknowledgements_of_what_was_not_sent_are_stale() {
     let mut pair = Pair::new(kind(true, true));
     let piece = [pair.a.sge(0, 2000)];
     pair.a.send(1, None, None, Data::Gather(&piece)).unwrap();
-    // Some of its cells left, not all.
+    // Some of its cells were sent, not all.
     assert!(pair.a.transmit(pair.now).is_some());
     let way = |from: u8| {
         let mut way = verbena_wire::cell::Way {
@@ -331,7 +331,7 @@ fn acknowledgements_of_what_was_not_sent_are_stale() {
     assert_eq!(pair.a.state(), State::Connected);
 }
 
-/// A peer that asks for the same packet for ever does not get it for ever.
+/// The number of Naks for the same packet is limited.
 #[test]
 fn endless_naks_have_an_end() {
     let mut pair = Pair::new(kind(true, true));

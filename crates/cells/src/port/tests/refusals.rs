@@ -11,7 +11,7 @@ use verbena_wire::{Stag, To};
 use crate::testing::*;
 use crate::{Config, Counters, Notice, Refused, State, Why};
 
-/// A write to memory that refuses, on each kind: nothing is placed, nobody is told but whoever must be.
+/// A write to memory that refuses, on each kind: nothing is placed, and only an acknowledged sender is told.
 fn refused(
     remote: impl Fn(&Side) -> (Remote, Option<Buffer>),
     why: Refused,
@@ -45,7 +45,7 @@ fn refused(
             Status::Success
         };
         assert_eq!(pair.a.sent(), [(1, status)], "{kind:?}");
-        // A connected channel fails on both sides; a connectionless one goes on.
+        // An acknowledged, connected channel fails on both sides; the others continue.
         let fails = kind.acknowledged && kind.connected;
         assert_eq!(pair.a.state() == State::Ended, fails);
         assert_eq!(pair.b.state() == State::Ended, fails);
@@ -62,7 +62,7 @@ fn an_unknown_handle_is_refused() {
         (remote, None)
     };
     refused(to, Refused::Handle, |counters| counters.handle);
-    // One of another protection domain is as good as unknown.
+    // A handle of another protection domain is treated as unknown.
     let foreign = |side: &Side| {
         let other = Buffer::new(&side.tpt, 100, Pd(2), Access::ALL).unwrap();
         let remote = Remote {
@@ -124,7 +124,7 @@ fn a_send_longer_than_its_receive_is_refused() {
     }
 }
 
-/// Changes data cells on their way, each with a checksum of its own that holds.
+/// Changes data cells on their way, with correct cell checksums.
 fn bend(pair: &mut Pair, bend: impl Fn(&mut Cell<'_>)) {
     while let Some(datagram) = pair.a.transmit(pair.now) {
         let mut bent = Vec::new();
@@ -136,7 +136,7 @@ fn bend(pair: &mut Pair, bend: impl Fn(&mut Cell<'_>)) {
     }
 }
 
-/// Both checksums: that of the cell, and that of the packet when all its cells were fine.
+/// Both checksums: that of the cell, and that of the packet when all its cells were correct.
 #[test]
 fn a_wrong_checksum_is_refused() {
     for kind in KINDS {
@@ -153,7 +153,7 @@ fn a_wrong_checksum_is_refused() {
         assert_eq!(pair.b.counters().packet_crc, 1, "{kind:?}");
         assert_eq!(pair.b.received().len(), 0);
         assert_eq!(pair.b.memory.read(0, 3), [0; 3], "not even placed");
-        // An acknowledged one comes again, as it was.
+        // An acknowledged packet is retransmitted unchanged.
         pair.carry();
         assert_eq!(pair.b.received().len(), usize::from(kind.acknowledged));
 
@@ -170,7 +170,7 @@ fn a_wrong_checksum_is_refused() {
     }
 }
 
-/// The immediate data of a changed packet is covered, too: by the cell's checksum or by the packet's.
+/// Immediate data is covered by the checksums of both the cell and the packet.
 #[test]
 fn changed_immediate_data_is_refused() {
     let mut pair = Pair::new(kind(false, true));
@@ -190,7 +190,7 @@ fn changed_immediate_data_is_refused() {
     assert_eq!(pair.b.received().len(), 0);
 }
 
-/// A write that says 16 bytes and brings 15 or 17.
+/// A write that announces 16 bytes and contains 15 or 17.
 #[test]
 fn a_length_that_lies_is_refused() {
     for brought in [15_usize, 17] {
@@ -202,7 +202,7 @@ fn a_length_that_lies_is_refused() {
         let payload = [9; 17];
         bend(&mut pair, |cell| {
             if let Body::Data(data) = &mut cell.body {
-                // The payload lives as long as the test.
+                // A static payload outlives the cell.
                 let bytes: &'static [u8] = &[9; 17];
                 assert_eq!(bytes, payload);
                 data.payload = &bytes[..brought];
@@ -213,7 +213,7 @@ fn a_length_that_lies_is_refused() {
     }
 }
 
-/// A cell larger than was agreed on.
+/// A cell that is larger than negotiated.
 #[test]
 fn a_cell_that_is_too_large_is_refused() {
     let mut pair = Pair::apart(kind(false, false), Config::default());
@@ -230,7 +230,7 @@ fn a_cell_that_is_too_large_is_refused() {
     assert_eq!(pair.b.received().len(), 0);
 }
 
-/// Cells of other channels: another peer, other attributes, pieces where there are none.
+/// Cells of other channels: another peer, other attributes, fragments on a connectionless channel.
 #[test]
 fn cells_of_other_channels_are_refused() {
     let mut pair = Pair::new(kind(true, true));
@@ -257,7 +257,7 @@ fn cells_of_other_channels_are_refused() {
     assert_eq!(pair.b.received().len(), 0);
 }
 
-/// Our own memory: the descriptor says so. A connected channel fails with it, a connectionless one goes on.
+/// A local protection error completes the descriptor. A connected channel fails with it, a connectionless one continues.
 #[test]
 fn memory_of_our_own_that_refuses_is_our_own_failure() {
     for kind in KINDS {
@@ -310,7 +310,7 @@ fn memory_of_our_own_that_refuses_is_our_own_failure() {
     assert_eq!(pair.a.sent(), [(1, Status::WrFlushErr)]);
 }
 
-/// M9: a one-touch region is gone after the packet that ends in it, however often its cells come.
+/// M9: a one-touch region is invalid after the packet that ends in it, however often its cells arrive.
 #[test]
 fn one_touch_memory_takes_one_packet() {
     let mut pair = Pair::new(kind(true, true));
@@ -335,7 +335,7 @@ fn one_touch_memory_takes_one_packet() {
     assert_eq!(once.read(0, 600), [3; 600]);
 }
 
-/// A completion queue that loses entries fails the channel: nothing it says can be relied on.
+/// A completion queue that loses entries fails the channel.
 #[test]
 fn a_lost_completion_fails_the_channel() {
     for kind in KINDS {
@@ -361,7 +361,7 @@ fn a_lost_completion_fails_the_channel() {
     }
 }
 
-/// V5: memory whose registration is on its way is waited for, by our own sends and by acknowledged writes of a peer.
+/// V5: memory with a pending registration is waited for, by local sends and by acknowledged writes of a peer.
 #[test]
 fn memory_that_is_not_registered_yet_is_waited_for() {
     for kind in KINDS {

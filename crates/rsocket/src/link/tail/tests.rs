@@ -1,4 +1,4 @@
-//! Small sends that wait, and everything that makes them leave: completions, length, other sends, the end of the stream.
+//! Collected small sends, and everything that posts them: completions, length, other sends, the end of the stream.
 
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -29,7 +29,7 @@ fn pair_with(options: Options) -> (Stream, Stream) {
     (client, server)
 }
 
-/// Has a connection believe that so much is under way that small sends wait, until the number is taken back.
+/// Raises the number of requests in flight so that small sends are collected, until it is lowered again.
 fn pretend(link: &Link) {
     link.hold().sends += AHEAD;
 }
@@ -76,7 +76,7 @@ fn small_sends_wait_until_completions_come() {
     nothing_came(&server);
     link.hold().sends -= AHEAD;
     assert!(has_tail(&link));
-    // As the adapter would say it.
+    // The adapter's notification.
     link.notified();
     assert!(!has_tail(&link));
     arrives(&server, b"one two three");
@@ -170,7 +170,7 @@ fn sends_of_all_sizes_arrive_in_order_though_nobody_calls_afterwards() {
                 assert_eq!(client.send(part, Wants::default()).unwrap(), len);
                 at += len;
             }
-            // Not a call more of ours: what waits leaves by itself.
+            // Without another call of the sender the tail is posted.
             reading.join().unwrap();
         });
     }
