@@ -331,7 +331,7 @@ impl Login {
     }
 
     fn settle(&self, response: &LoginResponse) -> Result<Progress, LoginError> {
-        // RFC 7143 §11.13.4: the final response of a new session carries its TSIH.
+        // RFC 7143 §11.13.3: the final response of a new session carries its TSIH.
         if response.tsih == 0 {
             return Err(LoginError::NoSession);
         }
