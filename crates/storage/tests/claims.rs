@@ -1,5 +1,4 @@
-//! Validation of what a unit reports: block sizes that would take all memory, names with control characters, required digests. The target is
-//! scripted.
+//! Validation of what a unit reports: block sizes that would take all memory, names with control characters. The target is scripted.
 
 #[path = "common/scripted.rs"]
 mod scripted;

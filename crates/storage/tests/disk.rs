@@ -98,7 +98,7 @@ fn what_makes_no_sense_is_refused_and_the_disk_goes_on() {
     });
 }
 
-/// Acknowledged writes are on the disk after a restart of the target; requests that cannot be executed fail in bounded time.
+/// Acknowledged writes are on the disk after the target was killed and restarted.
 #[test]
 fn a_target_that_comes_back_loses_nothing() {
     with_disk(|tgt, target| {

@@ -1,5 +1,5 @@
 //! Options of a session: name, limits and timeouts. With the defaults a target that does not answer is detected within seconds and given
-//! up after half a minute. Values are validated when the session is opened.
+//! up after half a minute. The login validates the values that it offers.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -294,7 +294,7 @@ fn a_receive_waits_for_pending_memory() {
     }
 }
 
-/// The consumer removed a command's table entry by its tag: no panic, and the command still ends.
+/// The consumer removed a command's table entry by its tag: no panic, and the command is flushed with the queue pair.
 #[test]
 fn an_entry_that_somebody_removed() {
     for responds in [false, true] {

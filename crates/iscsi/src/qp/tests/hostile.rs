@@ -366,7 +366,7 @@ proptest! {
     }
 }
 
-/// Incomplete headers and repeated R2Ts do not use a growing amount of memory.
+/// Repeated R2Ts do not accumulate while the carrier accepts nothing, and the longest header fits the stage.
 #[test]
 fn nothing_grows() {
     let mut rig = Rig::new(Setup {
