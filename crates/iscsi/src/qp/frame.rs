@@ -107,7 +107,7 @@ impl Frame {
     }
 }
 
-/// RFC 7143 §11.2.3: the digest covers data and padding.
+/// RFC 7143 §13.1: the digest covers data and padding.
 fn sum(data: &[u8]) -> [u8; DIGEST_LEN] {
     let mut crc = verbena_wire::crc::Crc32c::new();
     crc.update(data);

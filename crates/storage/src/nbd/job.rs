@@ -63,7 +63,7 @@ pub(super) fn judge(head: &Head, geometry: &Geometry) -> Result<(Kind, bool), Er
         let grows = matches!(kind, Kind::Write { .. } | Kind::Zero);
         return Err(if grows { Errno::NoSpace } else { Errno::Inval });
     }
-    // The minimum block size was announced if the client asked for it; unaligned requests are rejected in any case.
+    // NBD_OPT_INFO and NBD_OPT_GO announce the minimum block size; unaligned requests are rejected in any case.
     let aligned = geometry.extent(head.offset, head.len.into());
     aligned.map(|_| (kind, flush)).ok_or(Errno::Inval)
 }
