@@ -1,6 +1,6 @@
-//! The adapter as an iSCSI initiator (M12): an upper-layer driver beside RDMA, on the same memory, queues and events.
-//! It promises that one work request carries a SCSI command and its buffers, that data moves straight between the wire and those
-//! buffers and nowhere else, and that whatever a target says wrongly is passed on or dropped. It refuses to know sockets and clocks.
+//! An iSCSI initiator (M12) as an upper-layer driver beside RDMA, on the adapter's memory table, completion queues and event queues.
+//! One work request carries a SCSI command and its buffers; data moves between the connection and those buffers without a copy in
+//! between. The crate has no sockets and no clock: bytes, and the randomness of a login, are arguments.
 //!
 //! Reading order: [`terms`] (what was negotiated) → [`login`] (how) → [`wr`] (what can be asked) → [`qp`] (the queue pair).
 

@@ -1,11 +1,11 @@
-//! The login of an initiator (RFC 7143 §6): requests out, responses in, and terms at the end. It promises an end after a bounded number
-//! of exchanges and bytes, and terms that both sides hold. Sockets, clocks and sequence numbers are not known here, and randomness is
-//! handed in.
+//! The initiator's side of the login phase (RFC 7143 §6): produces requests, consumes responses, and ends with the negotiated
+//! parameters. A login ends after at most [`MAX_EXCHANGES`] exchanges and [`MAX_TEXT`] bytes of text. There is no I/O and no clock
+//! here; the caller fills in sequence numbers and supplies randomness.
 //!
-//! Call [`Login::next`], send what it gives, hand the response to [`Login::take`]; repeat while it says [`Progress::Again`].
+//! Call [`Login::next`], send the request, pass the response to [`Login::take`]; repeat while it returns [`Progress::Again`].
 //!
-//! Reading order: [`offer`] (what we want) → `state` (the steps) → `rules` and `bargain` (the keys) → [`chap`] (the proof) →
-//! `talk` (long text) → [`error`]; [`discovery`] and [`portal`] for those who search for targets.
+//! Reading order: [`offer`] (what is requested) → `state` (the transitions) → `rules` and `bargain` (the keys) → [`chap`] (authentication)
+//! → `talk` (text that spans PDUs) → [`error`]; [`discovery`] and [`portal`] for SendTargets.
 
 pub mod chap;
 pub mod discovery;
@@ -45,13 +45,13 @@ mod tests;
 /// Initiator task tag of all requests of a login.
 pub const LOGIN_TAG: u32 = 1;
 
-/// An ISID of the random kind (RFC 7143 §11.12.5). The qualifier tells sessions of one initiator apart.
+/// An ISID of the random type (RFC 7143 §11.12.5). The qualifier distinguishes sessions of one initiator.
 pub const fn random_isid(random: [u8; 3], qualifier: u16) -> [u8; 6] {
     let ([a, b, c], [d, e]) = (random, qualifier.to_be_bytes());
     [0x80, a, b, c, d, e]
 }
 
-/// A login under way.
+/// A login in progress.
 #[derive(Debug)]
 pub struct Login {
     offer: Offer,
@@ -60,7 +60,7 @@ pub struct Login {
     talk: Talk,
     bargain: Bargain,
     exchange: Option<Exchange>,
-    /// Keys that the target spoke of.
+    /// Keys that the target has negotiated.
     spoken: HashSet<String>,
     target_alias: Option<String>,
     portal_group: Option<u16>,
@@ -74,15 +74,15 @@ struct Heard {
 }
 
 impl Login {
-    /// Begins a login. `isid` names the session on our side, see [`random_isid`]; `random` is used if the target shall prove who it
-    /// is, and must never have been used before.
+    /// Begins a login. `isid` is the initiator's part of the session id, see [`random_isid`]. `random` becomes our CHAP challenge if the
+    /// target has to authenticate itself, and must not be used twice.
     pub fn new(
         offer: Offer,
         isid: [u8; 6],
         random: [u8; CHALLENGE_LEN],
     ) -> Result<Login, LoginError> {
         offer.check()?;
-        // RFC 7143 §11.12.5: the fourth type is reserved; targets refuse a name of nothing.
+        // RFC 7143 §11.12.5: type 11b is reserved. An ISID of zeroes is rejected by targets.
         if isid == [0; 6] || isid.first().is_some_and(|b| b >> 6 == 3) {
             let (what, why) = ("the ISID", "it is all zero or of a reserved type");
             return Err(LoginError::Offer { what, why });
@@ -115,7 +115,7 @@ impl Login {
         })
     }
 
-    /// The next request and its text; the same one until its response was taken. CmdSN and ExpStatSN are left to whoever counts them.
+    /// The next request and its text; the same until its response was taken. The caller fills in CmdSN and ExpStatSN.
     pub fn next(&self) -> (LoginRequest, Vec<u8>) {
         let (text, more) = self.talk.chunk();
         let request = LoginRequest {
@@ -135,7 +135,7 @@ impl Login {
         (request, text.to_vec())
     }
 
-    /// Takes the response to the last request, and its text without pad. After an error, or the end, there is nothing more to do.
+    /// Takes the response to the last request, and its text without padding. After an error or the end, further calls fail.
     pub fn take(&mut self, response: &LoginResponse, data: &[u8]) -> Result<Progress, LoginError> {
         let progress = self.turn(response, data);
         if !matches!(progress, Ok(Progress::Again)) {
@@ -172,7 +172,7 @@ impl Login {
         asks.filter(|_| self.talk.is_last())
     }
 
-    /// Whether a response belongs to our request, and goes nowhere that we did not ask for (RFC 7143 §11.13).
+    /// Checks that a response belongs to our request and makes only the stage transition that was requested (RFC 7143 §11.13).
     fn check(&self, response: &LoginResponse) -> Result<(), LoginError> {
         echo("ISID", isid_number(self.isid), isid_number(response.isid))?;
         if response.version_active != 0 {
@@ -188,7 +188,7 @@ impl Login {
         Ok(())
     }
 
-    /// Takes what the target says of one key.
+    /// Handles one key of the target.
     fn pair(
         &mut self,
         key: &str,
@@ -197,7 +197,7 @@ impl Login {
         reply: &mut Reply,
     ) -> Result<(), LoginError> {
         match key {
-            // What may be said again: the last word holds.
+            // Declarations that may be repeated: the last one holds.
             "TargetAlias" => {
                 self.target_alias = (!is_refusal(value)).then(|| value.to_owned());
                 return Ok(());
@@ -206,7 +206,7 @@ impl Login {
                 self.portal_group = Some(ranged(key, value, &(0..=65535))? as u16);
                 return Ok(());
             }
-            // Only a target that moved has something to say with it.
+            // Has a meaning only in a redirection.
             "TargetAddress" => return Ok(()),
             "InitiatorName" | "InitiatorAlias" | "TargetName" | "SessionType" => {
                 return match is_refusal(value) {
@@ -219,7 +219,7 @@ impl Login {
         if self.bargain.declared(key, value)? {
             return Ok(());
         }
-        // RFC 7143 §6.3: nothing is negotiated twice in a login.
+        // RFC 7143 §6.3: no key is negotiated twice in a login.
         if !self.spoken.insert(key.to_owned()) {
             return Err(LoginError::Repeated { key: clip(key) });
         }
@@ -230,7 +230,7 @@ impl Login {
             }
             return self.security(key, value, heard);
         }
-        // RFC 7143 §6.3.1: the security stage is not for operational keys.
+        // RFC 7143 §6.3.1: no operational keys in the SecurityNegotiation stage.
         if security && self.bargain.knows(key) {
             return Err(LoginError::misplaced(key));
         }
@@ -240,7 +240,7 @@ impl Login {
         Ok(())
     }
 
-    /// Takes a key of the security stage.
+    /// Handles a key of the SecurityNegotiation stage.
     fn security(&mut self, key: &str, value: &str, heard: &mut Heard) -> Result<(), LoginError> {
         if key != "AuthMethod" {
             return match heard.chap.take(key, value) {
@@ -260,7 +260,7 @@ impl Login {
         Ok(())
     }
 
-    /// Goes on with the table after a whole text, and says what comes next.
+    /// Advances the state after a complete text and prepares the next request.
     fn step(
         &mut self,
         response: &LoginResponse,
@@ -272,7 +272,7 @@ impl Login {
         let moves = response.nsg.is_some();
         let last = if moves { Event::Moved } else { Event::Stayed };
         let challenge = heard.chap.challenges().then_some(Event::Challenged);
-        // A step that was taken in this text waits for our answer; only leaving the stage comes on top.
+        // After AuthMethod or a challenge our answer is due, so `Stayed` does not apply; a stage transition still does.
         let stepped = heard.method.or(challenge);
         let last = Some(last).filter(|_| moves || stepped.is_none());
         for event in [stepped, last].into_iter().flatten() {
@@ -299,7 +299,7 @@ impl Login {
         Ok(Progress::Again)
     }
 
-    /// Answers a challenge and judges a proof, each in its place only.
+    /// Answers a challenge, or verifies the target's response, each in its state only.
     fn prove(&mut self, heard: &Heard) -> Result<Vec<u8>, LoginError> {
         let mut text = Vec::new();
         let (challenges, proves) = (heard.chap.challenges(), heard.chap.proves());
@@ -320,7 +320,7 @@ impl Login {
         Ok(text)
     }
 
-    /// The security stage ends only when whoever had to prove something did.
+    /// With mutual CHAP the SecurityNegotiation stage ends only after the target has authenticated itself.
     fn may_leave_security(&self) -> Result<(), LoginError> {
         match &self.exchange {
             Some(exchange) if exchange.is_mutual() && !exchange.is_done() => {
@@ -331,7 +331,7 @@ impl Login {
     }
 
     fn settle(&self, response: &LoginResponse) -> Result<Progress, LoginError> {
-        // RFC 7143 §11.13.4: a new session has its number now.
+        // RFC 7143 §11.13.3: the final response of a new session carries its TSIH.
         if response.tsih == 0 {
             return Err(LoginError::NoSession);
         }

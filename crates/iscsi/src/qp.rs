@@ -1,16 +1,16 @@
-//! A queue pair in iSCSI mode (M12): SCSI commands with their buffers in, responses out, and everything between done by the adapter.
-//! It promises that data moves only between the wire and the buffers of the command that the target names, after all checks, and
-//! that every command ends once: with its response, when it is taken back, or with the queue pair. It refuses to know sockets: bytes are handed in.
+//! A queue pair in iSCSI mode (M12): the consumer posts SCSI commands with their buffers and receives responses; R2Ts, data and sequence
+//! numbers are handled by the adapter. Data is placed only into buffers of the command that the initiator task tag identifies, after all
+//! checks. Every command ends exactly once: with its response, by cancellation, or with the queue pair. The carrier moves the bytes.
 //!
-//! | comes | checks | good | bad |
+//! | PDU | checks | passed | failed |
 //! | --- | --- | --- | --- |
-//! | R2T | the seven of M12, and what was agreed on | data leaves from the buffers, header up | whole PDU up |
-//! | Data-In | the seven of M12 | data into the buffers, header up | whole PDU up |
-//! | response, or Data-In with status | sequence and tag | the command ends, response up | dropped |
-//! | anything else | | whole PDU up | |
+//! | R2T | the seven of M12, and the negotiated limits | data is sent from the buffers, header delivered | whole PDU delivered |
+//! | Data-In | the seven of M12 | data is placed in the buffers, header delivered | whole PDU delivered |
+//! | SCSI Response, or Data-In with status | StatSN and tag | the command ends, response delivered | dropped |
+//! | any other | | whole PDU delivered | |
 //!
-//! *Up* is into the next receive. With none posted nothing is read until one is. Digests that are wrong, PDUs longer than we
-//! declared and memory of our own that is gone end the stream: at error recovery level 0 nothing else can be done (RFC 7143 §7.1).
+//! Delivery is into the next receive; with none posted, reading stops until one is. A wrong digest, a PDU longer than we declared, or
+//! buffers that are no longer accessible end the connection, as error recovery level 0 requires (RFC 7143 §7.1).
 
 mod answers;
 mod burst;
@@ -43,8 +43,8 @@ use queues::Queues;
 
 /// A queue pair in iSCSI mode.
 ///
-/// It sits behind one short lock and is run by whoever comes first. Whoever posts calls [`try_transmit`](Qp::try_transmit)
-/// afterwards: one that finds somebody at work leaves its requests and goes, and that one sends them.
+/// `queues` is behind a short lock for posting; everything else is run by one thread at a time under a combining lock. After posting, the
+/// caller calls [`try_transmit`](Qp::try_transmit): if another thread holds the lock, that thread transmits the new requests.
 #[derive(Debug)]
 pub struct Qp {
     init: Init,
@@ -52,21 +52,21 @@ pub struct Qp {
     desk: Desk<Inner>,
 }
 
-/// What it is made of.
+/// What it was created with.
 #[derive(Debug)]
 pub(crate) struct Init {
     pub(crate) upper: UpperInit,
     pub(crate) on_failure: OnFailure,
 }
 
-/// What of it changes while it lives, at one moment.
+/// A snapshot of its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
-    /// Where it stands.
+    /// State of the queue pair.
     pub state: QpState,
     /// Why it failed or its send queue stopped, in one sentence; the first cause.
     pub cause: Option<String>,
-    /// What it has done.
+    /// Counters since creation.
     pub counters: Counters,
     /// Send requests that have not completed, commands among them.
     pub sends: usize,
@@ -74,12 +74,12 @@ pub struct View {
     pub commands: usize,
     /// Receives that have not completed.
     pub receives: usize,
-    /// The first gap in the target's status numbers, if there was one.
+    /// The first gap in the target's StatSN, if any.
     pub gap: Option<Gap>,
 }
 
 impl Qp {
-    /// A fresh one in `Reset`. `on_failure` says what a command that cannot be executed does to it: options 1 and 2 of M12.
+    /// A new queue pair in `Reset`. `on_failure`: the effect of a command that cannot be executed, options 1 and 2 of M12.
     pub fn new(upper: UpperInit, on_failure: OnFailure) -> Qp {
         let queues = Queues::new(&upper.limits);
         Qp {
@@ -89,22 +89,22 @@ impl Qp {
         }
     }
 
-    /// Its number.
+    /// Its number (QPN).
     pub fn number(&self) -> u32 {
         self.init.upper.number
     }
 
-    /// What it was made of.
+    /// What it was created with.
     pub fn init(&self) -> &UpperInit {
         &self.init.upper
     }
 
-    /// Where it stands.
+    /// Its state.
     pub fn state(&self) -> QpState {
         self.queues.lock().state
     }
 
-    /// Everything that changes, at one moment.
+    /// A consistent snapshot.
     pub fn view(&self) -> View {
         self.desk.look(|inner| {
             let queues = self.queues.lock();
@@ -121,7 +121,7 @@ impl Qp {
         })
     }
 
-    /// A stream to a target is there, nothing has been said on it. False if the queue pair is not fresh.
+    /// The connection to the target is established and nothing was sent on it. False if the queue pair is not in `Reset`.
     pub fn attach(&self) -> bool {
         let mut queues = self.queues.lock();
         let fresh = queues.state == QpState::Reset;
@@ -131,13 +131,13 @@ impl Qp {
         fresh
     }
 
-    /// Login is over: from here on the queue pair is in iSCSI mode, on these terms. Called before the first command is posted
-    /// and when the last login response was received: a target says nothing by itself in between that would be misread.
+    /// The login is complete: enters the full feature phase with these parameters. Called after the last login response was received and
+    /// before the first command is posted; a target sends nothing unsolicited in between that could be misread.
     pub fn begin(&self, terms: Terms, out: &mut Outbox) {
         self.attend(out, |inner, _, _, _| inner.begin(terms));
     }
 
-    /// Option 1 of M12: the send queue goes on after a command that could not be executed. False if it had not stopped.
+    /// Option 1 of M12: resumes the send queue after a command that could not be executed. False if it was not stopped.
     pub fn restart_sends(&self) -> bool {
         let mut queues = self.queues.lock();
         let stopped = queues.state == QpState::Sqe;
@@ -147,15 +147,15 @@ impl Qp {
         stopped
     }
 
-    /// Ends it: everything that waits is flushed, and the stream is closed.
+    /// Moves to `Err`: outstanding requests are flushed and the connection is to be closed.
     pub fn fail(&self, cause: &str, out: &mut Outbox) {
         self.attend(out, |inner, init, queues, out| {
             inner.end(init, queues, cause, out);
         });
     }
 
-    /// Reads from the carrier, straight into the buffers of commands, and acts on what came: once, or twice if that was a head alone
-    /// whose data has a place. `Dry` also if bytes came, but fewer than were asked for: another read so soon would find nothing.
+    /// Reads from the carrier, directly into the buffers of commands, and processes what came: one read, or two if the first returned only
+    /// a header whose data is placed. `Dry` also means that fewer bytes came than were asked for: an immediate further read would find none.
     pub fn receive(&self, carrier: &mut impl Carrier, out: &mut Outbox) -> Receiving {
         self.attend(out, |inner, init, queues, out| {
             let first = inner.pull(init, queues, carrier, out);
@@ -172,19 +172,19 @@ impl Qp {
         })
     }
 
-    /// So many commands are under way that several answers may be waited for at once.
+    /// Enough commands are outstanding that it pays to wait for several answers at once.
     pub fn awaits_several(&self) -> bool {
         self.desk
             .look(|inner| inner.commands.answers().several().is_some())
     }
 
-    /// Whoever is about to sleep looks again in a moment, whatever comes: the carrier is told to expect several answers at once, if so
-    /// many commands are under way. True if it was, and then [`scatter`](Qp::scatter) follows. The caller transmits afterwards.
+    /// Called before sleeping for a bounded time: sets the carrier's low-water mark to several answers if enough commands are outstanding.
+    /// True if it did; then [`scatter`](Qp::scatter) has to follow. The caller transmits afterwards.
     pub fn gather(&self, carrier: &mut impl Carrier, out: &mut Outbox) -> bool {
         self.attend(out, |inner, _, _, _| inner.gather(carrier))
     }
 
-    /// The carrier is told to expect no more than is certain to come. The caller transmits afterwards.
+    /// Sets the carrier's low-water mark back to what is certain to come. The caller transmits afterwards.
     pub fn scatter(&self, carrier: &mut impl Carrier, out: &mut Outbox) {
         self.attend(out, |inner, _, _, _| {
             if inner.expects_much() {
@@ -193,7 +193,7 @@ impl Qp {
         });
     }
 
-    /// Sends what may be sent, unless somebody is at work already: `None` then, and that one does.
+    /// Transmits what may be sent. `None` if another thread holds the lock; that thread transmits.
     pub fn try_transmit(&self, carrier: &mut impl Carrier, out: &mut Outbox) -> Option<Sending> {
         let mut last = None;
         self.desk.ring(|inner| {
@@ -202,19 +202,19 @@ impl Qp {
         last
     }
 
-    /// The connection is over: the target closed it, or it broke.
+    /// The connection ended: closed by the target, or broken.
     pub fn handle_closed(&self, cause: &str, out: &mut Outbox) {
         self.attend(out, |inner, init, queues, out| {
             inner.lost(init, queues, cause, out);
         });
     }
 
-    /// The connection can be closed: nothing more will be said on it.
+    /// Whether the connection can be closed: nothing more will be sent on it.
     pub fn wants_close(&self) -> bool {
         self.queues.lock().state == QpState::Err
     }
 
-    /// Does `work` under the lock; the caller transmits afterwards, as does whoever rang meanwhile and found us here.
+    /// Runs `work` under the combining lock. The caller transmits afterwards, also for threads whose `try_transmit` found the lock held.
     fn attend<R>(
         &self,
         out: &mut Outbox,
@@ -223,7 +223,7 @@ impl Qp {
         let out = RefCell::new(out);
         self.desk.serve(
             |inner| work(inner, &self.init, &self.queues, &mut out.borrow_mut()),
-            // Who rang left its requests in the queues, where the transmit that follows finds them.
+            // Such a thread left its requests in the queues, where the transmit that follows finds them.
             |_| (),
         )
     }
@@ -237,7 +237,7 @@ impl Upper for Qp {
     fn retire(&self) -> bool {
         let retired = core::mem::replace(&mut self.queues.lock().retired, true);
         if !retired {
-            // Nothing of it completes any more; what it registered goes.
+            // No completions are raised any more; registrations of outstanding commands are removed.
             self.fail("it was destroyed", &mut Outbox::new());
         }
         !retired

@@ -1,34 +1,34 @@
-//! What initiator and target agreed on when they logged in (RFC 7143 §13): the values of this connection.
-//! Terms promise to be in effect as they stand: offers, defaults and how two values become one are the login's business.
-//! They refuse what this initiator never does: more than one connection, recovery above level 0, data out of order.
+//! The operational parameters of one connection as the login negotiated them (RFC 7143 §13). A [`Terms`] holds results only; offers,
+//! defaults and the negotiation functions are in `login`. Parameters that this initiator fixes have no field: MaxConnections is 1,
+//! ErrorRecoveryLevel is 0, data PDUs and sequences are in order.
 
 use verbena_wire::iscsi::DIGEST_LEN;
 
-/// The terms of a connection in full feature phase.
+/// Parameters of a connection in the full feature phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// Headers are followed by their CRC32C.
+    /// HeaderDigest=CRC32C: headers are followed by their CRC32C.
     pub header_digest: bool,
-    /// Data is followed by its CRC32C.
+    /// DataDigest=CRC32C: data segments are followed by their CRC32C.
     pub data_digest: bool,
-    /// Most bytes of data that the target may send in one PDU: what we declared.
+    /// MaxRecvDataSegmentLength that we declared: most bytes of data in a PDU from the target.
     pub max_recv: u32,
-    /// Most bytes of data that one PDU to the target may have: what it declared.
+    /// MaxRecvDataSegmentLength that the target declared: most bytes of data in a PDU to it.
     pub max_send: u32,
-    /// Most bytes of one solicited burst.
+    /// MaxBurstLength: most bytes of one solicited data sequence.
     pub max_burst: u32,
-    /// Most bytes that leave with a command without being asked for.
+    /// FirstBurstLength: most bytes of unsolicited data of one command, immediate data included.
     pub first_burst: u32,
-    /// Data may leave in the command's own PDU.
+    /// ImmediateData: the command PDU may carry data.
     pub immediate_data: bool,
-    /// All other data waits to be asked for.
+    /// InitialR2T: data that is not immediate is sent only in answer to an R2T.
     pub initial_r2t: bool,
-    /// Most bursts of one command that the target may ask for at once.
+    /// MaxOutstandingR2T: most R2Ts of one command that may be outstanding at once.
     pub max_r2t: u16,
 }
 
 impl Terms {
-    /// What holds while nothing has been agreed on (RFC 7143 §13): the defaults, no digests.
+    /// The protocol's defaults (RFC 7143 §13), without digests.
     pub const DEFAULT: Terms = Terms {
         header_digest: false,
         data_digest: false,
@@ -41,7 +41,7 @@ impl Terms {
         max_r2t: 1,
     };
 
-    /// Most bytes of a write that leave before the target has asked for any.
+    /// Most bytes of a write that are sent without an R2T.
     pub const fn unasked(&self) -> u32 {
         match (self.initial_r2t, self.immediate_data) {
             (false, _) => self.first_burst,
@@ -51,7 +51,7 @@ impl Terms {
         }
     }
 
-    /// Bytes of the digest behind a header.
+    /// Bytes of the digest after a header.
     pub(crate) fn header_digest_len(&self) -> usize {
         if self.header_digest { DIGEST_LEN } else { 0 }
     }

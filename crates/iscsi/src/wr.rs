@@ -1,33 +1,32 @@
-//! Work requests of an iSCSI queue pair: what a consumer may ask of it (M12).
-//! They are borrowed as the consumer holds them; posting copies them into the queue, so they may be reused at once.
-//! They refuse to judge: whether a request can be carried out is decided when its turn has come.
+//! Work requests of an iSCSI queue pair (M12). They borrow the consumer's buffer list; posting copies the request into the queue, so
+//! it may be reused at once. Posting checks queue and state only; whether the command can be executed is decided when it is transmitted.
 
 use verbena_nic::{Flags, Sge};
 use verbena_wire::iscsi::{Attribute, Bhs, Lun};
 use verbena_wire::scsi::DeviceType;
 
-/// Names a command between consumer and adapter: given at posting, returned with the response.
+/// Identifies a command between consumer and adapter: returned by posting, and again with the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CommandId(pub u32);
 
-/// Where a command is that has not ended.
+/// State of a command that has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// In the send queue: the target has not heard of it.
+    /// In the send queue; not transmitted.
     Waits,
-    /// With the target, or on its way there: what a request to abort it names (RFC 7143 §11.5).
+    /// Transmitted, or being transmitted. These fields are what a task management request refers to (RFC 7143 §11.5).
     Sent {
-        /// Its initiator task tag.
+        /// Initiator task tag.
         itt: u32,
-        /// Its number.
+        /// CmdSN.
         cmd_sn: u32,
     },
 }
 
-/// Which way the data of a command goes. Commands that go both ways are not offered.
+/// Direction of a command's data. Bidirectional commands are not supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Direction {
-    /// It has none.
+    /// No data.
     #[default]
     None,
     /// From the target into the data segments.
@@ -39,52 +38,52 @@ pub enum Direction {
 /// A SCSI command and its buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandWr<'a> {
-    /// The consumer's own number, returned with a completion of the send queue.
+    /// The consumer's number (`wr_id`), returned with the completion in the send queue.
     pub id: u64,
-    /// How.
+    /// Flags of the work request.
     pub flags: Flags,
     /// The logical unit.
     pub lun: Lun,
-    /// What kind of device the unit is, as its INQUIRY data says: commands that such devices do not have are not sent.
+    /// Device type from the unit's INQUIRY data; commands that this type does not have are not sent.
     pub device: DeviceType,
     /// The command descriptor block.
     pub cdb: [u8; 16],
-    /// Its order among the tasks of the unit.
+    /// Task attribute.
     pub attribute: Attribute,
-    /// Which way the data goes.
+    /// Direction of the data.
     pub direction: Direction,
-    /// Where the data is, or goes.
+    /// Buffers of the data.
     pub data: &'a [Sge],
 }
 
-/// Any other PDU. The adapter fills in its sequence numbers and its data length.
+/// Any other PDU. The adapter fills in the sequence numbers and the data segment length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PduWr<'a> {
-    /// The consumer's own number, returned with the completion.
+    /// The consumer's number (`wr_id`), returned with the completion.
     pub id: u64,
-    /// How.
+    /// Flags of the work request.
     pub flags: Flags,
     /// The header.
     pub bhs: Bhs,
-    /// The data, copied when posted.
+    /// The data segment, copied when posted.
     pub data: &'a [u8],
 }
 
-/// Why a request cannot be posted. Nothing has changed.
+/// Why a request was not posted. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// The queue pair takes none in this state.
+    /// The queue pair accepts no such request in this state.
     #[error("a queue pair in state {0:?} takes no such request")]
     State(verbena_nic::QpState),
-    /// As many requests wait as the queue holds.
+    /// The queue is full.
     #[error("the queue is full with {0} requests")]
     Full(usize),
-    /// More pieces than the queue pair was made for.
+    /// More data segments than the queue pair was created for.
     #[error("{got} pieces, at most {limit}")]
     Pieces {
-        /// Pieces given.
+        /// Segments given.
         got: usize,
-        /// Pieces allowed.
+        /// Segments allowed.
         limit: usize,
     },
     /// M12: the receive for a command's response must be posted first.
@@ -97,7 +96,7 @@ pub enum PostError {
         /// Commands without a response.
         commands: usize,
     },
-    /// Data of a PDU is longer than any PDU takes.
+    /// The data is longer than a PDU can carry.
     #[error("{got} bytes of data, at most {limit}")]
     TooLong {
         /// Bytes given.

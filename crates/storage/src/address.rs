@@ -1,20 +1,19 @@
-//! How a disk is named: `iscsi://user%password@host:port/iqn/lun?options`, or `iser://` for the same over RDMA.
-//! It promises that what it accepts can be shown and parsed again, and that passwords are never shown.
-//! It refuses to guess: what it does not understand is an error that shows the right form.
+//! The address of a disk: `iscsi://user%password@host:port/iqn/lun?options`, or `iser://` for iSER. The displayed form parses again and
+//! contains neither credentials nor options. Anything that is not understood is an error that shows the valid form.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// The port of iSCSI (RFC 7143 §4.2.7.1).
+/// The default port of iSCSI (RFC 7143 §13.8).
 const PORT: u16 = 3260;
-/// The longest name of a target (RFC 7143 §4.2.7.1).
+/// The longest iSCSI name (RFC 7143 §4.2.7.1).
 const MAX_NAME: usize = 223;
-/// The highest LUN that the flat form can name.
+/// The highest LUN of the flat space addressing method.
 const MAX_LUN: u16 = 16383;
-/// The longest name or password: what CHAP fits into one text key (RFC 7143 §6.1).
+/// The longest user name or password: the limit of a text value (RFC 7143 §6.1).
 const MAX_SECRET: usize = 255;
 
-/// How bytes travel.
+/// Transport of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transport {
     /// iSCSI over TCP.
@@ -32,7 +31,7 @@ impl fmt::Display for Transport {
     }
 }
 
-/// A name and a password for CHAP.
+/// User name and password for CHAP.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// The name.
@@ -48,46 +47,46 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// What an address wants for a digest.
+/// Which digest an address asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Digest {
-    /// Whatever both sides like.
+    /// None preferred, CRC32C accepted.
     #[default]
     Either,
     /// None.
     None,
-    /// CRC32C, or no session.
+    /// CRC32C required.
     Crc32c,
 }
 
-/// The name of a disk, of a target, or of a portal that can be asked for its targets.
+/// The address of a disk, of a target, or of a portal for discovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// How bytes travel.
+    /// Transport of the session.
     pub transport: Transport,
-    /// A name or an IP address, without brackets.
+    /// A host name or an IP address, without brackets.
     pub host: String,
     /// The TCP port.
     pub port: u16,
-    /// Who we are, if the target asks.
+    /// Our CHAP credentials.
     pub credentials: Option<Credentials>,
-    /// Who the target must prove to be.
+    /// The target's CHAP credentials, for mutual CHAP.
     pub target_credentials: Option<Credentials>,
-    /// The target; without it, the portal is meant.
+    /// The target name; absent in the address of a portal.
     pub target: Option<String>,
-    /// The disk; without it, the target is meant.
+    /// The logical unit; absent in the address of a target.
     pub lun: Option<u16>,
-    /// The digest of headers.
+    /// HeaderDigest.
     pub header_digest: Digest,
-    /// The digest of data.
+    /// DataDigest.
     pub data_digest: Digest,
 }
 
-/// Why a text is no address; each shows the right form.
+/// Why a text is not an address. The message shows the valid form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{address}` is not the address of a disk: {problem}; the form is {FORM}")]
 pub struct AddressError {
-    /// What was given, without passwords.
+    /// The text given, without passwords.
     address: String,
     problem: Problem,
 }
@@ -186,7 +185,7 @@ fn parse(text: &str) -> Result<Address, Problem> {
     Ok(address)
 }
 
-/// `user%password`: the first percent sign divides, as for libiscsi; in the password others are written as `%25`.
+/// `user%password`: split at the first percent sign, as in libiscsi; in the password a percent sign is written as `%25`.
 fn login_of(login: &str) -> Result<Credentials, Problem> {
     let (user, password) = login.split_once('%').ok_or(Problem::Password)?;
     let password = decoded(password).map_err(|_| Problem::Escape)?;
@@ -240,7 +239,7 @@ fn place_of(place: &str) -> Result<(String, u16), Problem> {
     Ok((host, port))
 }
 
-/// Nothing, `target`, or `target/lun`.
+/// Empty, `target`, or `target/lun`.
 fn path_of(path: &str) -> Result<(Option<String>, Option<u16>), Problem> {
     let mut parts = path.splitn(3, '/');
     let target = match parts.next() {
@@ -250,7 +249,7 @@ fn path_of(path: &str) -> Result<(Option<String>, Option<u16>), Problem> {
     let lun = match parts.next() {
         None | Some("") => None,
         Some(text) => match text.parse() {
-            // An IQN is not optional in front of a LUN.
+            // A LUN requires a target name.
             Ok(lun) if lun <= MAX_LUN && target.is_some() => Some(lun),
             _ => return Err(Problem::Lun(text.to_owned())),
         },
@@ -261,11 +260,11 @@ fn path_of(path: &str) -> Result<(Option<String>, Option<u16>), Problem> {
     }
 }
 
-/// RFC 7143 §4.2.7: three kinds of names, in lower case.
+/// RFC 7143 §4.2.7: three types of names, in lower case.
 fn target_of(name: &str) -> Result<String, Problem> {
     let name = name.to_lowercase();
     let kind = ["iqn.", "eui.", "naa."];
-    // The underscore is not in the RFC, but in names that people give.
+    // The underscore is not allowed by the RFC, but occurs in practice.
     let usual = |c: char| c.is_alphanumeric() || matches!(c, '-' | '.' | ':' | '_');
     if !kind.iter().any(|kind| name.starts_with(kind)) || !name.chars().all(usual) {
         return Err(Problem::Target(name));
@@ -320,7 +319,7 @@ fn digest_of(text: Option<String>) -> Result<Digest, Problem> {
     }
 }
 
-/// Bytes written as `%` and two digits become themselves.
+/// Percent-decoding.
 fn decoded(text: &str) -> Result<String, Problem> {
     let wrong = || Problem::Percent(text.to_owned());
     let mut bytes = Vec::with_capacity(text.len());
@@ -344,7 +343,7 @@ fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).map(|digit| digit as u8)
 }
 
-/// The text with everything that may be a password left out, for messages.
+/// The text without anything that may be a password, for messages.
 fn without_secrets(text: &str) -> String {
     let (front, options) = match text.split_once('?') {
         Some((front, options)) => (front, Some(options)),
@@ -368,7 +367,7 @@ fn without_secrets(text: &str) -> String {
     shown
 }
 
-/// For people: without names and passwords.
+/// Without credentials and options.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://", self.transport)?;

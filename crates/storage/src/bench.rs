@@ -1,6 +1,5 @@
-//! How fast a disk is: requests of one size at one depth, for a while, and what became of them.
-//! It promises that latencies are measured from the start of each request to the moment its completion is seen.
-//! It refuses to judge, and to spare anything: a load with writes destroys what is in its range.
+//! Benchmark of a disk: requests of one size at one depth, for a time or a number. Latency is measured from the clock read before a
+//! request is submitted to the clock read after its completion was polled. A load with writes overwrites its range.
 
 mod latency;
 
@@ -14,57 +13,57 @@ use crate::flight::Flight;
 
 pub use latency::Latency;
 
-/// Memory that a load may take.
+/// Most memory of a load.
 const MAX_MEMORY: usize = 1 << 30;
-/// How often whoever watches is asked.
+/// Interval of the progress callback.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// Which blocks come next.
+/// Order of the requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pattern {
-    /// One after the other, and again from the start.
+    /// Sequential, starting over at the end of the range.
     Sequential,
-    /// Any.
+    /// Uniformly random.
     Random,
 }
 
-/// When it is over.
+/// When to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// After so long.
+    /// After this time.
     Time(Duration),
-    /// After so many requests.
+    /// After this number of requests.
     Requests(u64),
 }
 
-/// What a disk is put under.
+/// A workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Load {
-    /// The bytes that are touched: whole blocks.
+    /// The bytes accessed: whole blocks.
     pub range: Range<u64>,
-    /// Which come next.
+    /// Order of the requests.
     pub pattern: Pattern,
-    /// Reads in a hundred requests; the others write.
+    /// Percentage of reads; the others are writes.
     pub reads: u8,
     /// Bytes per request: whole blocks.
     pub size: u32,
-    /// Requests at a time.
+    /// Outstanding requests.
     pub depth: usize,
-    /// When it is over.
+    /// When to end.
     pub limit: Limit,
-    /// Decides what is random.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// All reads go to the same memory, which caches hold better: nobody keeps what they bring.
+    /// All reads use the same memory, which stays in the cache; their data is not used.
     pub discard: bool,
 }
 
 impl Load {
-    /// Pieces of memory that writes take: each that may be under way has its own.
+    /// Buffers of writes: one for each outstanding request.
     fn write_pieces(&self) -> usize {
         if self.reads < 100 { self.depth } else { 0 }
     }
 
-    /// The same for reads, which have their own, so that writes do not repeat what was read.
+    /// Buffers of reads, which are separate, so that writes do not repeat what was read.
     fn read_pieces(&self) -> usize {
         match self.reads {
             0 => 0,
@@ -73,13 +72,13 @@ impl Load {
         }
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory needed.
     fn memory(&self) -> usize {
         let pieces = self.write_pieces().saturating_add(self.read_pieces());
         pieces.saturating_mul(self.size as usize)
     }
 
-    /// Where the payload of a slot lies.
+    /// Offset of a slot's buffer.
     fn offset(&self, slot: usize, read: bool) -> usize {
         let piece = match read {
             true if self.discard => self.write_pieces(),
@@ -90,7 +89,7 @@ impl Load {
     }
 }
 
-/// What became of a load.
+/// Result of a load.
 #[derive(Debug, Clone)]
 pub struct Score {
     /// Reads that succeeded.
@@ -101,9 +100,9 @@ pub struct Score {
     pub size: u32,
     /// From the first request to the last completion.
     pub elapsed: Duration,
-    /// Processor time of the whole process in that time.
+    /// CPU time of the whole process in that time.
     pub cpu: Duration,
-    /// How long requests took.
+    /// Latency distribution.
     pub latency: Latency,
 }
 
@@ -121,12 +120,12 @@ impl Score {
         )
     }
 
-    /// Megabytes (of a million bytes) per second.
+    /// Megabytes (10^6 bytes) per second.
     pub fn megabytes_per_second(&self) -> f64 {
         ratio(self.bytes() as f64 / 1e6, self.elapsed.as_secs_f64())
     }
 
-    /// Seconds of a processor per gigabyte (of a milliard bytes).
+    /// CPU seconds per gigabyte (10^9 bytes).
     pub fn cpu_per_gigabyte(&self) -> f64 {
         ratio(self.cpu.as_secs_f64(), self.bytes() as f64 / 1e9)
     }
@@ -159,7 +158,7 @@ impl fmt::Display for Score {
     }
 }
 
-/// A request under way.
+/// An outstanding request.
 #[derive(Clone, Copy)]
 struct Shot {
     begun: Instant,
@@ -167,7 +166,7 @@ struct Shot {
     at: u64,
 }
 
-/// Puts a disk under a load. Whoever watches is told the time now and then, and may end it: what was done until then counts.
+/// Runs a load. The callback gets the elapsed time at intervals and may stop it; what was done until then counts.
 pub fn run<B: Blocks>(
     blocks: &mut B,
     load: &Load,
@@ -203,7 +202,7 @@ pub fn run<B: Blocks>(
     let (mut started, mut glanced, mut over) = (0_u64, begun, false);
     while !over || !flight.is_idle() {
         let reaped = flight.reap()?;
-        // One look at the clock: what was found has just ended, and what leaves now begins.
+        // One clock read per iteration: the end of the requests reaped, and the start of those submitted next.
         let now = Instant::now();
         for done in reaped {
             let slot = done.id as usize;
@@ -248,7 +247,7 @@ pub fn run<B: Blocks>(
                 },
             };
             let at = load.range.start + place * u64::from(load.size);
-            // Those that begin together leave together.
+            // Requests submitted in one iteration have the same start time.
             shots[slot] = Shot {
                 begun: now,
                 read,
@@ -262,7 +261,7 @@ pub fn run<B: Blocks>(
             over |= load.limit == Limit::Requests(started);
         }
         if !flight.is_idle() {
-            // Comes back at once if something has ended.
+            // Returns at once if something has completed.
             flight.wait()?;
         }
     }
@@ -271,7 +270,7 @@ pub fn run<B: Blocks>(
     Ok(score)
 }
 
-/// How many requests fit into the range, if the load makes sense on this disk.
+/// How many requests fit into the range. An error if the load is invalid for this disk.
 fn places<B: Blocks>(blocks: &B, load: &Load) -> Result<u64, Error> {
     let geometry = blocks.geometry();
     let wrong = |what: String| Err(Error::Setting(what));
@@ -315,7 +314,7 @@ fn places<B: Blocks>(blocks: &B, load: &Load) -> Result<u64, Error> {
     Ok(len / u64::from(size))
 }
 
-/// Bytes that no target can store in less room.
+/// Fills memory with incompressible bytes that do not repeat.
 fn fill(memory: &verbena::Memory, dice: &mut Dice) -> Result<(), Error> {
     let mut bytes = [0_u8; 4096];
     for start in (0..memory.len()).step_by(bytes.len()) {
@@ -328,7 +327,7 @@ fn fill(memory: &verbena::Memory, dice: &mut Dice) -> Result<(), Error> {
     Ok(())
 }
 
-/// Numbers that look random and follow from a seed (splitmix64).
+/// Pseudo-random numbers (splitmix64).
 struct Dice(u64);
 
 impl Dice {
@@ -344,7 +343,7 @@ impl Dice {
     }
 }
 
-/// What this process has used so far, all threads together.
+/// CPU time of this process, all threads.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::try_from(time).unwrap_or_default()

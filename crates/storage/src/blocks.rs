@@ -1,6 +1,5 @@
-//! A disk as everything in this crate sees it: requests on whole blocks, started now and completed later, in any order.
-//! Payload lies in registered memory, so that it goes between a descriptor and the wire without a copy of ours.
-//! It refuses threads: whoever owns the disk drives it from one loop.
+//! The interface of a disk in this crate: requests on whole blocks that are submitted and complete later, in any order. Payload is in
+//! registered memory, so that it moves between there and the network without a copy. A disk has one owner, which drives it from one loop.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -9,40 +8,40 @@ use verbena::Memory;
 
 use crate::error::Error;
 
-/// What a disk is like.
+/// Properties of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
-    /// Blocks there are.
+    /// Number of blocks.
     pub blocks: u64,
     /// Bytes per block: a power of two.
     pub block_size: u32,
-    /// Writes are refused.
+    /// Write-protected.
     pub read_only: bool,
-    /// Takes [`Request::Unmap`].
+    /// Supports [`Request::Unmap`].
     pub can_unmap: bool,
-    /// Takes [`Request::Zero`].
+    /// Supports [`Request::Zero`].
     pub can_zero: bool,
-    /// Bytes per request that the disk likes best; 0 if it does not say.
+    /// Optimal transfer length in bytes; 0 if unknown.
     pub optimal: u32,
-    /// Bytes that one request may carry: at least a block.
+    /// Most bytes of one request: at least a block.
     pub maximal: u32,
-    /// Blocks that one request without payload may name (unmap, zero): at least one.
+    /// Most blocks of one request without payload (unmap, zero): at least one.
     pub bulk: u32,
 }
 
 impl Geometry {
-    /// Bytes there are; a size that no offset can name is cut off.
+    /// Size in bytes, saturating.
     pub fn bytes(&self) -> u64 {
         self.blocks.saturating_mul(u64::from(self.block_size))
     }
 
-    /// Whole blocks that one request may carry, in bytes, and no more than `most` (but a block at the least).
+    /// The largest multiple of the block size that one request may carry and that is at most `most`, but at least one block.
     pub fn piece(&self, most: u32) -> u32 {
         let block = self.block_size.max(1);
         (self.maximal.min(most) / block).max(1) * block
     }
 
-    /// The blocks of a run of bytes, if it begins and ends between blocks.
+    /// The blocks of a byte range, if it is aligned to blocks.
     pub fn extent(&self, offset: u64, len: u64) -> Option<Extent> {
         let block = u64::from(self.block_size.max(1));
         let whole = offset.is_multiple_of(block) && len.is_multiple_of(block);
@@ -53,14 +52,14 @@ impl Geometry {
         })
     }
 
-    /// Whether a run of bytes lies on the disk.
+    /// Whether a byte range lies on the disk.
     pub fn holds(&self, offset: u64, len: u64) -> bool {
         let end = offset.checked_add(len);
         end.is_some_and(|end| end <= self.bytes())
     }
 }
 
-/// A run of blocks.
+/// A range of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     /// The first one.
@@ -69,7 +68,7 @@ pub struct Extent {
     pub blocks: u32,
 }
 
-/// Where payload begins in memory that came from [`Blocks::memory`].
+/// Start of payload in memory from [`Blocks::memory`].
 #[derive(Debug, Clone)]
 pub struct Place {
     /// The memory; a handle, cheap to clone.
@@ -88,35 +87,35 @@ impl Place {
     }
 }
 
-/// What a disk is asked to do.
+/// A request to a disk.
 #[derive(Debug, Clone)]
 pub enum Request {
-    /// Blocks into memory.
+    /// Reads blocks into memory.
     Read {
-        /// Which.
+        /// The blocks.
         at: Extent,
-        /// Where they go.
+        /// Destination.
         into: Place,
     },
-    /// Memory into blocks.
+    /// Writes blocks from memory.
     Write {
-        /// Which.
+        /// The blocks.
         at: Extent,
-        /// Where they come from.
+        /// Source.
         from: Place,
-        /// Complete only when it outlives a power cut.
+        /// Force unit access: completes only when the data is on stable storage.
         fua: bool,
     },
-    /// Whatever was written and completed before outlives a power cut.
+    /// Brings all completed writes to stable storage.
     Flush,
-    /// Nobody needs what is in these blocks.
+    /// Deallocates these blocks.
     Unmap(Extent),
-    /// These blocks become zero, and keep their place on a thin disk.
+    /// Writes zeros; the blocks stay allocated on a thin-provisioned disk.
     Zero(Extent),
 }
 
 impl Request {
-    /// What it is called, and the byte of the disk where it begins.
+    /// Its name in messages, and the byte of the disk where it begins.
     pub(crate) fn named(&self, block_size: u32) -> (&'static str, u64) {
         let byte = |at: &Extent| at.lba.saturating_mul(block_size.into());
         match self {
@@ -129,36 +128,36 @@ impl Request {
     }
 }
 
-/// Why one request failed; the disk goes on.
+/// Why one request failed; the disk remains usable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
     /// The blocks cannot be read or written.
     #[error("the target's medium failed: {0}")]
     Medium(String),
-    /// Writes are refused.
+    /// The disk is write-protected.
     #[error("the target refuses writes: the disk is write-protected")]
     ReadOnly,
-    /// A thin disk has no room left.
+    /// A thin-provisioned disk has no space left.
     #[error("the target has no space left for this disk")]
     NoSpace,
-    /// The request makes no sense to the disk.
+    /// The target rejected the request.
     #[error("the target does not take the request: {0}")]
     Refused(String),
-    /// The disk was lost before the request was done: it may have happened or not.
+    /// The connection was lost before the request completed; it may have been executed.
     #[error("the disk was lost before the request was done: {0}")]
     Lost(String),
-    /// Whoever asked for it took it back before it was done: it may have happened or not.
+    /// The request was cancelled before it completed; it may have been executed.
     #[error("the request was cancelled before it was done")]
     Cancelled,
 }
 
-/// A request that is done.
+/// A completed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Done {
-    /// The number it was started with.
+    /// The id it was submitted with.
     pub id: u64,
-    /// How it ended.
+    /// Its result.
     pub result: Result<(), Failure>,
 }
 
@@ -166,33 +165,33 @@ pub struct Done {
 ///
 /// An `Err` of any method but [`submit`](Blocks::submit) means that the disk is lost; a request that fails is a [`Done`].
 pub trait Blocks {
-    /// What it is like.
+    /// Its properties.
     fn geometry(&self) -> Geometry;
 
-    /// Memory for payload of its requests, zeroed.
+    /// Zeroed memory for payload.
     fn memory(&mut self, len: usize) -> Result<Memory, Error>;
 
-    /// Whether it takes payload in this memory, which another disk may have given.
+    /// Whether it accepts payload in this memory, which may come from another disk.
     fn takes(&self, _memory: &Memory) -> bool {
         false
     }
 
-    /// Starts a request, which holds its memory until its id comes back in [`poll`](Blocks::poll). The owner sees to it that
-    /// ids under way differ. With [`depth`](Blocks::depth) of them under way it refuses with [`Error::Full`].
+    /// Submits a request, which holds its memory until its id is returned by [`poll`](Blocks::poll). Ids of outstanding requests must
+    /// differ. With [`depth`](Blocks::depth) requests outstanding, fails with [`Error::Full`].
     fn submit(&mut self, id: u64, request: Request) -> Result<(), Error>;
 
-    /// Adds what has been completed, without waiting.
+    /// Appends completed requests, without waiting.
     fn poll(&mut self, done: &mut Vec<Done>) -> Result<(), Error>;
 
     /// Sleeps until something may have completed, one of `beside` is readable, or the time is over.
     fn wait(&mut self, beside: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<(), Error>;
 
-    /// A descriptor that is readable when something may have completed since the last poll, for who waits for two disks.
-    /// Where there is none, come back soon.
+    /// A descriptor that is readable when something may have completed since the last poll, to wait for two disks at once. With `None`
+    /// the caller has to poll periodically.
     fn arm(&mut self) -> Result<Option<BorrowedFd<'_>>, Error> {
         Ok(None)
     }
 
-    /// Requests that may be under way; may change, and is at least 1.
+    /// Most requests outstanding; may change, and is at least 1.
     fn depth(&self) -> usize;
 }

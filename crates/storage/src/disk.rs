@@ -1,6 +1,6 @@
-//! A disk for programs with threads or tasks: requests from anywhere, buffers that belong to a request until it is done.
-//! It promises that a buffer comes back with its result, that dropping what waits for one cancels nothing, and that everything
-//! ends when the disk does. It refuses to be fast at any price: a thread of its own drives the unit; who owns a loop uses [`Unit`].
+//! A disk for threads and tasks: requests can be made from any thread, and a buffer belongs to its request until that completes. The buffer
+//! is returned with the result, and dropping a [`Pending`] does not cancel its request. A thread drives the [`Unit`]; a program with an
+//! event loop of its own uses the unit directly and saves the hand-over between threads.
 
 mod buffer;
 mod driver;
@@ -32,7 +32,7 @@ use driver::{Door, Job};
 /// let block = disk.geometry().block_size as usize;
 /// let mut buffer = disk.buffer(8 * block)?;
 /// buffer.write_at(0, b"hello")?;
-/// // A thread waits, a task awaits: both get the buffer back.
+/// // `wait` blocks a thread; a task awaits instead. Both return the buffer.
 /// let (written, buffer) = disk.write(0, buffer).wait();
 /// written?;
 /// let (read, buffer) = disk.read(0, buffer).wait();
@@ -49,12 +49,12 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Logs in at a target and drives one of its units from a thread of its own.
+    /// Logs in at a target and drives one of its units on a new thread.
     pub fn open(device: &Device, address: &Address, options: Options) -> Result<Disk, Error> {
         Disk::of(Unit::open(device, address, options)?)
     }
 
-    /// The same for a unit that is there.
+    /// Drives an open unit on a new thread.
     pub fn of(unit: Unit) -> Result<Disk, Error> {
         let (geometry, identity) = (unit.geometry(), unit.identity().clone());
         let door = Arc::new(Door::new(&unit)?);
@@ -71,17 +71,17 @@ impl Disk {
         })
     }
 
-    /// What it is like.
+    /// Its properties.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// What it says it is.
+    /// Its INQUIRY data.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// A buffer of zeros for its requests, of whole blocks.
+    /// A zeroed buffer for its requests; the length is a multiple of the block size.
     pub fn buffer(&self, len: usize) -> Result<Buffer, Error> {
         let block = self.geometry.block_size;
         if !len.is_multiple_of(block as usize) {
@@ -92,7 +92,7 @@ impl Disk {
         self.door.buffer(len)
     }
 
-    /// Reads blocks from `lba` on into a buffer, as many as it has.
+    /// Reads blocks from `lba` on into a buffer, as many as fit.
     pub fn read(&self, lba: u64, buffer: Buffer) -> Pending {
         let at = self.extent(lba, &buffer);
         let into = buffer.place();
@@ -104,7 +104,7 @@ impl Disk {
         self.write_with(lba, buffer, false)
     }
 
-    /// The same, and done only when it outlives a power cut.
+    /// As [`write`](Disk::write), with force unit access: completes when the data is on stable storage.
     pub fn write_through(&self, lba: u64, buffer: Buffer) -> Pending {
         self.write_with(lba, buffer, true)
     }
@@ -115,12 +115,12 @@ impl Disk {
         self.begin(at.map(|at| Request::Write { at, from, fua }), buffer)
     }
 
-    /// Whatever was written and done before outlives a power cut when this is done.
+    /// Brings all completed writes to stable storage.
     pub fn flush(&self) -> Pending {
         self.begin(Ok(Request::Flush), Buffer::none(&self.door))
     }
 
-    /// Nobody needs what is in these blocks.
+    /// Deallocates these blocks.
     pub fn unmap(&self, at: Extent) -> Pending {
         self.begin(Ok(Request::Unmap(at)), Buffer::none(&self.door))
     }
@@ -155,7 +155,7 @@ impl Drop for Disk {
     fn drop(&mut self) {
         self.door.close();
         if let Some(driver) = self.driver.take() {
-            // It ends by itself when what was begun is done; a driver that panicked has told.
+            // The driver thread ends when outstanding requests have completed. Its panic was reported already.
             let _ = driver.join();
         }
     }

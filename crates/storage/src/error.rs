@@ -1,6 +1,5 @@
-//! Why something did not work: one sentence with the numbers that says who is to blame and what to do.
-//! It promises that a request's failure names the place on the disk.
-//! It refuses to be shown twice: an error that wraps another says all of it.
+//! Errors of this crate: one sentence each, with the numbers, the cause and where possible a remedy. An error of a request contains its
+//! offset on the disk. The message of an error that wraps another includes the inner one, so callers print the outermost only.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,41 +11,41 @@ use verbena_iscsi::login::LoginError;
 use crate::address::AddressError;
 use crate::blocks::Failure;
 
-/// Why something did not work.
+/// Error of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// As many requests as the disk takes are under way.
+    /// The disk's queue depth is reached.
     #[error("{depth} requests are under way, and the disk takes no more: wait for one to complete")]
     Full {
-        /// How many it takes.
+        /// The queue depth.
         depth: usize,
     },
-    /// The adapter.
+    /// An error of the adapter.
     #[error(transparent)]
     Verbena(#[from] verbena::Error),
-    /// An address that is none.
+    /// An invalid address.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// A file, a socket or another thing of the system.
+    /// A failed system call, on a file, a socket or another resource.
     #[error("{what}: {error}")]
     Io {
-        /// What was tried.
+        /// The operation.
         what: String,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// Bytes that the disk does not have.
+    /// A range beyond the end of the disk.
     #[error("{len} bytes at {offset} are asked for, and the disk ends at {limit}")]
     Range {
         /// The first byte.
         offset: u64,
-        /// How many.
+        /// Its length.
         len: u64,
         /// The size of the disk.
         limit: u64,
     },
-    /// Two places that can never both lie between blocks.
+    /// Two offsets that cannot both be aligned to blocks.
     #[error(
         "byte {from} of one disk and byte {to} of the other differ by less than whole blocks of {block} bytes: \
          choose an offset that differs by a multiple of {block}"
@@ -56,116 +55,116 @@ pub enum Error {
         from: u64,
         /// Where writing begins.
         to: u64,
-        /// The larger block.
+        /// The larger block size.
         block: u64,
     },
-    /// The adapter refused what we asked of the connection.
+    /// The adapter rejected an operation on the connection.
     #[error("the connection to the target: {0}")]
     Link(String),
-    /// A login came to nothing.
+    /// The login failed.
     #[error("logging in at {address}: {why}")]
     Login {
-        /// Where.
+        /// The portal.
         address: String,
-        /// Why.
+        /// The cause.
         why: Box<LoginError>,
     },
-    /// A target has moved, and may not be followed.
+    /// The target redirects the login, and redirections are disabled.
     #[error(
         "{from} redirects to {to}, and redirects are forbidden here: use that address if it is trusted"
     )]
     Redirected {
-        /// Who said so.
+        /// The address that redirects.
         from: String,
-        /// Where it is now.
+        /// The new address.
         to: String,
     },
-    /// A target has moved to another host, where our CHAP credentials are not shown.
+    /// The target redirects to another host, to which CHAP credentials are not sent.
     #[error(
         "{from} redirects to {to}, another host, which gets no CHAP credentials unless that is asked for \
          (--redirect-credentials, Redirects::WithCredentials): {why}"
     )]
     Withheld {
-        /// Who said so.
+        /// The address that redirects.
         from: String,
-        /// Where it is now.
+        /// The new address.
         to: String,
-        /// What came of it.
+        /// How the login there failed.
         why: String,
     },
-    /// Who listens there did not behave like a target.
+    /// The peer did not answer as a target does.
     #[error("logging in at {address}: {why}: is an iSCSI target listening on that port?")]
     NoTarget {
-        /// Where.
+        /// The portal.
         address: String,
-        /// What it did instead.
+        /// What happened instead.
         why: Box<Error>,
     },
-    /// The target did something wrong, or nothing of use.
+    /// The target violated the protocol, or its answer cannot be used.
     #[error("the target: {0}")]
     Target(String),
-    /// The target does not answer.
+    /// The target does not answer in time.
     #[error("the target gave us no {what} within {limit:?}")]
     Silent {
         /// What was waited for.
         what: &'static str,
-        /// For how long.
+        /// The time limit.
         limit: Duration,
     },
-    /// The connection to the target is gone.
+    /// The connection to the target was lost.
     #[error("the connection to the target is lost: {0}")]
     Lost(String),
-    /// A setting that makes no sense.
+    /// An invalid setting.
     #[error("{0}")]
     Setting(String),
     /// A request failed.
     #[error("{what} at byte {at}: {failure}")]
     Failed {
-        /// What was asked for.
+        /// The kind of request.
         what: &'static str,
-        /// Where on the disk.
+        /// Its offset on the disk.
         at: u64,
-        /// Why.
+        /// The cause.
         failure: Failure,
     },
-    /// The disk refuses writes.
+    /// The disk is write-protected.
     #[error("the disk is write-protected")]
     ReadOnly,
-    /// A disk's content is not what it should be.
+    /// The content of the disk differs from what was expected.
     #[error("byte {at} of the disk is {found:#04x} and should be {expected:#04x}")]
     Differs {
-        /// Where the first difference is.
+        /// Offset of the first difference.
         at: u64,
-        /// What it should be.
+        /// The expected byte.
         expected: u8,
-        /// What it is.
+        /// The byte found.
         found: u8,
     },
-    /// Input that ended too early.
+    /// Unexpected end of input.
     #[error("the input ended after {got} of {wanted} bytes")]
     Short {
-        /// Bytes that came.
+        /// Bytes read.
         got: u64,
-        /// Bytes that should have.
+        /// Bytes expected.
         wanted: u64,
     },
-    /// The caller wanted no more.
+    /// Stopped by the caller.
     #[error("stopped after {done} of {total} bytes")]
     Stopped {
-        /// Bytes that were moved.
+        /// Bytes moved.
         done: u64,
-        /// Bytes there were to move.
+        /// Bytes to move.
         total: u64,
     },
-    /// The place of a socket is taken.
+    /// The path of a Unix socket is in use.
     #[error("{} {why}: remove it yourself or choose another path", path.display())]
     Occupied {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// By what.
+        /// What is there.
         why: &'static str,
     },
-    /// An address that others can reach.
+    /// An address that other hosts can reach.
     #[error(
         "{0} can be reached from other machines, and NBD asks nobody for a password: \
          use a Unix socket or an address of this machine such as 127.0.0.1:10809"
@@ -174,7 +173,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What the system says about something that was tried.
+    /// Wraps a system's error with the operation that failed.
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
         let what = what.into();
         move |error| Error::Io { what, error }

@@ -1,11 +1,10 @@
-//! Requests of one loop that are under way on one disk: how many, and what came back.
-//! It promises that none is under way any more after [`settle`](Flight::settle), so that the disk can be used for something else.
-//! It refuses to know what they are for: ids are the loop's.
+//! The outstanding requests of one loop on one disk. After [`settle`](Flight::settle) none is outstanding, so that the disk can be used
+//! for something else. Ids are assigned by the loop.
 
 use crate::blocks::{Blocks, Done, Request};
 use crate::error::Error;
 
-/// One loop's view of a disk.
+/// A disk and the number of requests outstanding on it.
 pub(crate) struct Flight<'b, B: Blocks> {
     pub(crate) blocks: &'b mut B,
     flying: usize,
@@ -29,20 +28,20 @@ impl<'b, B: Blocks> Flight<'b, B> {
         self.flying < self.blocks.depth().max(1)
     }
 
-    /// Starts a request. Whether it was taken: a disk whose depth has shrunk may not, and is asked again later.
+    /// Submits a request. `false` if the disk is full, which happens when its depth has shrunk; to be retried later.
     pub(crate) fn submit(&mut self, id: u64, request: Request) -> Result<bool, Error> {
         match self.blocks.submit(id, request) {
             Ok(()) => {
                 self.flying += 1;
                 Ok(true)
             }
-            // With none under way nothing will ever make room.
+            // With none outstanding, waiting would not help.
             Err(Error::Full { .. }) if self.flying > 0 => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// What has been completed since the last call. A disk that is lost has nothing under way any more.
+    /// Requests completed since the last call. On an error nothing is outstanding any more.
     pub(crate) fn reap(&mut self) -> Result<std::vec::Drain<'_, Done>, Error> {
         let polled = self.blocks.poll(&mut self.done);
         polled.inspect_err(|_| self.flying = 0)?;
@@ -56,7 +55,7 @@ impl<'b, B: Blocks> Flight<'b, B> {
         waited.inspect_err(|_| self.flying = 0)
     }
 
-    /// Waits for all that is under way, whatever becomes of it.
+    /// Waits for all outstanding requests and ignores their results.
     pub(crate) fn settle(&mut self) {
         while !self.is_idle() {
             match self.reap().map(|done| done.len()) {
@@ -67,7 +66,7 @@ impl<'b, B: Blocks> Flight<'b, B> {
         }
     }
 
-    /// One request, and its end.
+    /// Submits one request and waits for its result.
     pub(crate) fn one(
         &mut self,
         request: Request,

@@ -1,9 +1,8 @@
-//! Disks that are somewhere else: what a session with a target offers, and what is built on it.
-//! It promises that everything above [`Blocks`] works at any queue depth in one loop, without threads and without copies of payload.
-//! It refuses commands and output: the command line is a thin layer above.
+//! Remote disks: iSCSI and iSER sessions with a target, and what is built on them. Everything above [`Blocks`] works at any queue depth in
+//! one loop, without threads and without copying payload. The command line is a separate layer above this crate.
 //!
-//! Reading order: [`Blocks`] (a disk that takes requests) → [`sweep`] (whole ranges at depth) → [`bench`](mod@bench) (how fast) →
-//! [`nbd`] (the disk as a network block device) → [`Address`] (how a disk is named).
+//! Reading order: [`Blocks`] (a disk that takes requests) → [`sweep`] (whole ranges at depth) → [`bench`](mod@bench) (measurements) →
+//! [`nbd`] (the disk as a network block device) → [`Address`] (addresses of disks).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -11,7 +10,7 @@
     warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)
 )]
 
-// The disk of the tests is also used by those outside of this crate, and speaks of it by its name.
+// The disk of the tests is shared with the integration tests, which refer to this crate by its name.
 #[cfg(test)]
 extern crate self as verbena_storage;
 

@@ -1,10 +1,9 @@
-//! A disk as a network block device: clients such as `qemu-img`, `nbdcopy` and the kernel use it over a local socket.
-//! It promises one loop for several clients, their requests pipelined to the disk's depth, bounded memory whatever they send,
-//! and that no client ends it for the others.
-//! It refuses what NBD leaves to others: passwords, encryption, and addresses that other machines can reach.
+//! A disk as a network block device (NBD): clients such as `qemu-img`, `nbdcopy` and the kernel use it over a local socket. One loop serves
+//! several clients, with requests pipelined up to the disk's depth and bounded memory; an error of one client does not affect the others.
+//! There is no authentication and no encryption, so addresses that other hosts can reach are rejected.
 //!
-//! Reading order: `codec` (the bytes) → `handshake` (before the first request) → `door` (where clients come in) → `job` (a request
-//! on its way through the disk) → `client` (one client) → [`Export`] (all of them, and the disk).
+//! Reading order: `codec` (the encoding) → `handshake` (negotiation) → `door` (the listener) → `job` (a request in progress) → `client`
+//! (one connection) → [`Export`] (all connections, and the disk).
 
 mod client;
 mod codec;
@@ -32,20 +31,20 @@ use server::Server;
 
 pub use handshake::MAX_NAME;
 
-/// What clients use best.
+/// Preferred block size.
 const PREFERRED: u32 = 4096;
 
 const _: () = assert!(MAX_REQUEST as usize <= slots::TOTAL);
 
-/// How the disk appears.
+/// Options of an export.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What clients may ask for; the empty name always works.
+    /// The export name; the empty name is accepted as well.
     pub name: String,
-    /// Refuses writes, even if the disk does not.
+    /// Rejects writes, even if the disk is writable.
     pub read_only: bool,
-    /// A client that has stopped in the middle of a request, or takes no answers, is hung up on after so long; one that has nothing under
-    /// way, if another waits for its place.
+    /// A client that stops within a request, or does not read replies, is disconnected after this time; so is one without outstanding requests
+    /// if another waits for a connection.
     pub idle: Duration,
 }
 
@@ -59,14 +58,14 @@ impl Default for Options {
     }
 }
 
-/// What was done for clients.
+/// Counters of an export.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Clients that came.
+    /// Clients accepted.
     pub clients: u64,
-    /// Requests that came.
+    /// Requests received.
     pub requests: u64,
-    /// Requests that made no sense, or were not allowed.
+    /// Requests that were invalid or not permitted.
     pub refused: u64,
     /// Requests that the disk failed.
     pub failed: u64,
@@ -74,7 +73,7 @@ pub struct Counts {
     pub read: u64,
     /// Bytes of writes that succeeded.
     pub written: u64,
-    /// Bytes of writes that were copied once, since they came along with something else.
+    /// Bytes of writes that were copied, because they were read together with something else.
     pub copied: u64,
 }
 
@@ -89,7 +88,7 @@ impl Counts {
     }
 }
 
-/// A place where clients find a disk.
+/// A listening export.
 #[derive(Debug)]
 pub struct Export {
     door: Door,
@@ -97,7 +96,7 @@ pub struct Export {
 }
 
 impl Export {
-    /// Opens the door; clients wait until [`serve`](Export::serve).
+    /// Starts listening; clients are accepted in [`serve`](Export::serve).
     pub fn bind(place: &Place, options: Options) -> Result<Export, Error> {
         if options.name.len() > MAX_NAME {
             let len = options.name.len();
@@ -108,17 +107,17 @@ impl Export {
         Ok(Export { door, options })
     }
 
-    /// Refuses clients of sources that these lists refuse; those that come by a Unix socket are none of them.
+    /// Rejects TCP clients whose source address these lists reject. Clients of a Unix socket are not affected.
     pub fn set_access(&mut self, access: AccessList) {
         self.door.set_access(access);
     }
 
-    /// Where it is; a port that the system chose is known now.
+    /// Its address, with the port that the system has chosen.
     pub fn place(&self) -> Result<Place, Error> {
         self.door.place()
     }
 
-    /// The address for NBD's own programs.
+    /// The NBD URI.
     pub fn uri(&self) -> Result<String, Error> {
         Ok(match self.place()? {
             Place::Unix(path) => {
@@ -129,8 +128,8 @@ impl Export {
         })
     }
 
-    /// Serves clients until the flag is pulled or the disk is lost, and then flushes it. What it says about clients goes to `say`.
-    /// The socket is gone afterwards.
+    /// Serves clients until `stop` is set or the disk is lost, and then flushes the disk. Messages about clients go to `say`. The socket is
+    /// removed afterwards.
     pub fn serve<B: Blocks>(
         self,
         blocks: &mut B,

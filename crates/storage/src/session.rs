@@ -1,17 +1,17 @@
-//! A session with a target (RFC 7143): logged in, kept alive, and taken up again when its connection is lost.
-//! It promises that every command ends in bounded time, that what was lost with a connection is repeated if that is safe and reported if
-//! not, and that nothing is acknowledged which the target did not. It refuses threads: whoever owns it drives it from one loop.
+//! A session with a target (RFC 7143): login, keep-alive, and reinstatement after its connection was lost. Every command ends in bounded
+//! time. A command that was lost with a connection is repeated if it is idempotent and reported as lost otherwise; success is reported only
+//! if the target reported it. A session has no thread: its owner drives it from one loop.
 //!
-//! | happens | then |
+//! | event | reaction |
 //! | --- | --- |
-//! | unit attention | the command is sent again, a few times |
-//! | busy, task set full | it is sent again after a while |
-//! | a command takes too long | it is aborted, and sent again if that is safe; if the target does not abort it, the connection is given up |
-//! | a unit is reset | what was under way there is taken back, and sent again if that is safe |
-//! | the target is silent, breaks a rule or skips a status | the connection is given up |
-//! | the target asks us to go | nothing new is begun, what is under way may end soon, and we log out |
-//! | the connection is lost | dialled again; safe commands are sent again, others end as lost |
-//! | it does not come back in time | everything ends |
+//! | unit attention | the command is sent again, up to a limit |
+//! | busy, task set full, task aborted | it is sent again after a delay |
+//! | a command exceeds its time | it is aborted, and sent again if that is safe; if the target does not abort it, the connection is closed |
+//! | a unit is reset | its commands are cancelled, and sent again if that is safe |
+//! | the target is silent, violates the protocol or skips a StatSN | the connection is closed |
+//! | the target requests a logout | no new commands; outstanding ones may end soon; then logout |
+//! | the connection is lost | reconnect; safe commands are sent again, others end as lost |
+//! | it cannot be re-established in time | everything ends |
 
 mod abort;
 mod answer;
@@ -49,7 +49,7 @@ use link::{Link, News};
 use recover::Lost;
 use task::{Task, Tasks};
 
-/// How often what depends on time is looked at.
+/// Interval at which timeouts are checked.
 const TICK: Duration = Duration::from_millis(20);
 
 /// A session.
@@ -58,53 +58,53 @@ pub struct Session {
     device: Device,
     address: Address,
     options: Options,
-    /// Names the session on our side, on every connection of it.
+    /// The ISID, the same on every connection of the session.
     isid: [u8; 6],
     link: Option<Box<dyn Link>>,
     settled: Settled,
     tasks: Tasks,
-    /// To be sent, in this order.
+    /// Tasks to send, in this order.
     ready: VecDeque<u32>,
-    /// To be sent when their time has come.
+    /// Tasks to send at a given time.
     later: Vec<(Instant, u32)>,
     news: Vec<News>,
     ended: Vec<Ended>,
     control: Control,
-    /// The one request to abort that the target has not answered.
+    /// The outstanding ABORT TASK request; one at a time.
     abort: Option<Abort>,
-    /// The target asked us to go, and we have not gone.
+    /// The target requested a logout that has not happened yet.
     going: Option<Going>,
     lost: Option<Lost>,
-    /// The target is not dialled again sooner.
+    /// Earliest time of the next attempt to connect.
     not_before: Option<Instant>,
-    /// When this connection was made, or the last one.
+    /// When this connection was established, or the last one.
     since: Instant,
-    /// Connections in a row that were lost as soon as they were made.
+    /// Consecutive connections that were lost soon after they were established.
     fleeting: u32,
-    /// When something came last.
+    /// When something was received last.
     heard: Instant,
     ticked: Instant,
-    /// Numbers of commands that the session itself waits for.
+    /// The id of the next command of the session itself.
     own: u64,
-    /// Bytes that earlier links moved.
+    /// Bytes moved by earlier links.
     moved: Moved,
 }
 
-/// A command that is over.
+/// A command that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// The owner's number.
+    /// The owner's id.
     pub id: u64,
-    /// How it ended.
+    /// Its result.
     pub outcome: Outcome,
 }
 
-/// Where memory for data of a session's commands comes from.
+/// The source of memory for data of a session's commands.
 #[derive(Debug, Clone)]
 pub(crate) struct Ground(Pd);
 
 impl Ground {
-    /// So many bytes.
+    /// Registers `len` bytes.
     pub(crate) fn memory(&self, len: usize) -> Result<Memory, Error> {
         let local = Access::LOCAL_READ | Access::LOCAL_WRITE;
         let remote = Access::REMOTE_READ | Access::REMOTE_WRITE;
@@ -112,7 +112,7 @@ impl Ground {
     }
 }
 
-/// Numbers from here on are the session's own.
+/// Ids from here on are the session's own.
 const OWN: u64 = 1 << 63;
 
 impl Session {
@@ -155,40 +155,40 @@ impl Session {
         })
     }
 
-    /// What was agreed on at the last login.
+    /// Result of the last login.
     pub fn settled(&self) -> &Settled {
         &self.settled
     }
 
-    /// Commands that may be under way at once.
+    /// Most commands outstanding.
     pub fn depth(&self) -> usize {
         self.options.depth
     }
 
-    /// Where memory for data of its commands comes from.
+    /// The source of memory for data of its commands.
     pub(crate) fn ground(&self) -> Ground {
         Ground(self.pd.clone())
     }
 
-    /// Most bytes of data that one command may have, if that is limited.
+    /// Most bytes of data of one command, if limited.
     pub(crate) fn longest(&self) -> Option<u32> {
         let iser = self.address.transport == Transport::Iser;
         iser.then_some(self.options.iser_longest)
     }
 
-    /// Memory for data of its commands.
+    /// Registered memory for data of its commands.
     pub fn memory(&self, len: usize) -> Result<Memory, Error> {
         self.ground().memory(len)
     }
 
-    /// Bytes of data that were moved, and how.
+    /// Bytes of data that were moved, by method.
     pub fn moved(&self) -> Moved {
         let now = self.link.as_ref().map(|link| link.moved());
         self.moved.and(now.unwrap_or_default())
     }
 
-    /// Starts a command; `id` comes back in [`poll`](Session::poll), with which it leaves at the latest. Numbers below 2^63 are the
-    /// owner's.
+    /// Starts a command, which is sent by the next [`poll`](Session::poll) at the latest; its `id` is returned by `poll`. Ids below 2^63 are
+    /// the owner's.
     pub fn start(&mut self, id: u64, command: Command) -> Result<(), Error> {
         if self.tasks.len() >= self.options.depth {
             let depth = self.options.depth;
@@ -212,13 +212,13 @@ impl Session {
         Ok(())
     }
 
-    /// Adds what has ended, without waiting.
+    /// Appends commands that have ended, without waiting.
     pub fn poll(&mut self, ended: &mut Vec<Ended>) {
         self.turn();
         ended.append(&mut self.ended);
     }
 
-    /// Sleeps until something may have ended, one of `beside` is readable, or the time is over.
+    /// Sleeps until a command may have ended, one of `beside` is readable, or the timeout expires.
     pub fn wait(
         &mut self,
         beside: &[BorrowedFd<'_>],
@@ -227,7 +227,7 @@ impl Session {
         if !self.ended.is_empty() {
             return Ok(());
         }
-        // Times are looked at when there is something to wait for.
+        // Timeouts are checked at short intervals only while there are any.
         let most = if self.tasks.len() > 0 || self.lost.is_some() {
             TICK
         } else {
@@ -241,12 +241,12 @@ impl Session {
         }
     }
 
-    /// A descriptor that is readable when something may have ended since the last poll, if there is a connection.
+    /// A descriptor that is readable when a command may have ended since the last poll, if there is a connection.
     pub fn arm(&mut self) -> Option<BorrowedFd<'_>> {
         Some(self.link.as_mut()?.arm())
     }
 
-    /// Carries out one command and waits for its end; others go on meanwhile.
+    /// Runs one command and waits for its end; others continue meanwhile.
     pub fn run(&mut self, command: Command) -> Result<Outcome, Error> {
         let id = self.own;
         self.own = OWN | id.wrapping_add(1);
@@ -260,11 +260,11 @@ impl Session {
         }
     }
 
-    /// Asks the target for a sign of life and waits for it; how long that took.
+    /// Sends a NOP-Out and waits for the answer. Returns the round-trip time.
     pub fn ping(&mut self) -> Result<Duration, Error> {
         let begun = Instant::now();
         let tag = self.send_ping()?;
-        // One that was lost with its connection has no answer, even if there is another connection now.
+        // A NOP-Out that was lost with its connection has no answer, even if there is a new connection now.
         self.until("sign of life", |session| session.control.ping.is_none())?;
         match self.control.pong == Some(tag) {
             true => Ok(begun.elapsed()),
@@ -272,7 +272,7 @@ impl Session {
         }
     }
 
-    /// Everything that can be done now.
+    /// Does everything that can be done without waiting.
     fn turn(&mut self) {
         self.flush();
         let mut news = core::mem::take(&mut self.news);
@@ -294,14 +294,14 @@ impl Session {
         self.flush();
     }
 
-    /// Has what was started leave.
+    /// Transmits commands that were queued in the link.
     fn flush(&mut self) {
         if let Some(link) = &mut self.link {
             link.flush();
         }
     }
 
-    /// Sends what is ready.
+    /// Passes ready tasks to the link.
     fn pump(&mut self) {
         if self.is_going() {
             return;
@@ -337,7 +337,7 @@ impl Session {
         self.wait(&[], Some(TICK))
     }
 
-    /// Waits until this is so, as long as a step of a login may take.
+    /// Waits until the condition holds, at most for the time of one step of a login.
     fn until(
         &mut self,
         what: &'static str,

@@ -1,6 +1,5 @@
-//! A flag that ends a loop and wakes it from its sleep: what Ctrl-C pulls.
-//! It promises that a loop that looks after it was pulled sees it, however often it looks.
-//! It knows nothing of signals: whoever catches one pulls.
+//! A flag that ends a loop and wakes it, for example on SIGINT. Once set it stays set, and its descriptor stays readable. Signals are
+//! caught by the caller, which calls [`Stop::pull`].
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -21,7 +20,7 @@ struct Inner {
 }
 
 impl Stop {
-    /// A flag that nobody has pulled.
+    /// A flag that is not set.
     pub fn new() -> Result<Stop, Error> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bell = eventfd(0, flags).map_err(|e| Error::io("an event descriptor")(e.into()))?;
@@ -31,21 +30,21 @@ impl Stop {
         })))
     }
 
-    /// Asks the loop to end.
+    /// Sets the flag and wakes the loop.
     pub fn pull(&self) {
         self.0.pulled.store(true, Ordering::SeqCst);
-        // It fails only when the counter is full, and then the descriptor is readable as well.
+        // Fails only when the counter is at its maximum, and then the descriptor is readable as well.
         let _ = rustix::io::write(&self.0.bell, &1_u64.to_ne_bytes());
     }
 
-    /// Whether it was pulled.
+    /// Whether it is set.
     pub fn pulled(&self) -> bool {
         self.0.pulled.load(Ordering::SeqCst)
     }
 }
 
 impl AsFd for Stop {
-    /// Readable once it was pulled, and for ever after.
+    /// Readable once it is set, and from then on.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.bell.as_fd()
     }

@@ -1,8 +1,7 @@
-//! Whole ranges of a disk, many requests at a time: read, written, copied, compared.
-//! It promises that ranges may begin and end anywhere, that nothing is under way afterwards, and that a failure names its place.
-//! It refuses to show anything: whoever watches is told how far it is, and may end it.
+//! Operations on whole ranges of a disk with many requests at a time: read, write, copy, compare. Ranges may begin and end at any byte, no
+//! request is outstanding after a return, and an error contains the offset. Progress is reported to a callback, which may stop the pass.
 //!
-//! Reading order: `ends` (parts of blocks) → `stream` (where bytes come from and go to) → [`read`] → [`write()`] → [`copy`].
+//! Reading order: `ends` (partial blocks) → `stream` (sources and sinks) → [`read`] → [`write()`] → [`copy`].
 
 mod copy;
 mod ends;
@@ -22,26 +21,26 @@ pub use read::read;
 pub use stream::{Check, Inlet, Outlet, Reader, Sink, Source, Writer};
 pub use write::write;
 
-/// Requests at a time, if nobody says.
+/// Default number of outstanding requests.
 const DEPTH: usize = 32;
-/// Bytes per request, if nobody says.
+/// Default bytes per request.
 const PIECE: u32 = 256 << 10;
-/// Bytes per request, at the most.
+/// Most bytes per request.
 const MAX_PIECE: u32 = 16 << 20;
-/// Memory of one pass, at the most; with deep queues and long pieces, pieces give way.
+/// Most memory of one pass; at large depths the piece size is reduced.
 const MAX_MEMORY: usize = 256 << 20;
 
-/// How much at a time; 0 leaves it to us.
+/// Depth and request size; 0 selects a default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pace {
-    /// Requests.
+    /// Outstanding requests.
     pub depth: usize,
     /// Bytes per request.
     pub piece: u32,
 }
 
 impl Pace {
-    /// Requests and bytes per request for this disk.
+    /// Depth and bytes per request for this disk.
     fn settle(self, geometry: &Geometry, limit: usize) -> (usize, u32) {
         let choose = |wish: usize, usual: usize| if wish == 0 { usual } else { wish };
         let depth = choose(self.depth, DEPTH).clamp(1, limit.max(1));
@@ -52,19 +51,19 @@ impl Pace {
     }
 }
 
-/// How far a pass is.
+/// Progress of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes that are done.
+    /// Bytes done.
     pub done: u64,
-    /// Bytes there are to do.
+    /// Bytes in total.
     pub total: u64,
 }
 
-/// Whoever watches a pass; a break ends it with [`Error::Stopped`] once nothing is under way.
+/// Progress callback; `Break` ends the pass with [`Error::Stopped`] once nothing is outstanding.
 pub type Watch<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
 
-/// Slots of equal length in one piece of memory.
+/// Buffers of equal length in one region.
 struct Slots {
     memory: Memory,
     piece: u32,
@@ -86,7 +85,7 @@ impl Slots {
     }
 }
 
-/// Progress that is told.
+/// Progress, with its callback.
 struct Tally<'a, 'w> {
     progress: Progress,
     watch: &'a mut Watch<'w>,
@@ -108,7 +107,7 @@ impl<'a, 'w> Tally<'a, 'w> {
     }
 }
 
-/// Refuses a range that the disk does not have. Every pass asks; whoever must destroy something before one asks before that.
+/// Checks that a range lies on the disk. Every pass does; a caller that destroys something before a pass checks before that.
 pub fn check(geometry: &Geometry, range: &Range<u64>) -> Result<(), Error> {
     let (offset, len) = (range.start, range.end.saturating_sub(range.start));
     let limit = geometry.bytes();

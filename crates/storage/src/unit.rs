@@ -1,6 +1,5 @@
-//! One logical unit of a target as a disk: a session, and requests that become SCSI commands.
-//! It promises that what the unit says of itself — size, blocks, limits, write protection — is what its owner sees, and that a request ends
-//! as the unit ended it. It refuses devices that are not disks.
+//! One logical unit of a target as a disk: a session, and requests that become SCSI commands. Geometry and limits are those that the unit
+//! reports, and a request ends with the unit's status. Units that are not direct access block devices are rejected.
 
 mod identify;
 
@@ -19,7 +18,7 @@ use crate::blocks::{Blocks, Done, Extent, Geometry, Place, Request};
 use crate::error::Error;
 use crate::session::{Command, Ended, Ground, Options, Session};
 
-/// Bytes of the list that an unmap of one range has.
+/// Bytes of an UNMAP parameter list with one block descriptor.
 const RANGE: usize = 24;
 
 /// A disk of a target.
@@ -31,16 +30,16 @@ pub struct Unit {
     geometry: Geometry,
     /// A block of zeros.
     zeros: Memory,
-    /// Lists of what is to be unmapped, one for each request that may be under way.
+    /// UNMAP parameter lists, one for each request that may be outstanding.
     lists: Memory,
-    /// Which of them are free, and who has the others.
+    /// Free lists, and the request ids of the others.
     free: Vec<usize>,
     taken: Vec<(u64, usize)>,
     ended: Vec<Ended>,
 }
 
 impl Unit {
-    /// Logs in at a target and looks at one of its units.
+    /// Logs in at a target and identifies one of its units.
     pub fn open(device: &Device, address: &Address, options: Options) -> Result<Unit, Error> {
         let number = address.lun.ok_or_else(|| {
             Error::Setting("an address with a LUN is needed, such as …/1".to_owned())
@@ -49,13 +48,13 @@ impl Unit {
         Unit::of(session, number)
     }
 
-    /// A unit of a session.
+    /// Identifies a unit of a session.
     pub fn of(mut session: Session, number: u16) -> Result<Unit, Error> {
         let lun = Lun::new(number)
             .ok_or_else(|| Error::Setting(format!("{number} is no LUN: 0 to 16383 are")))?;
         let (identity, mut geometry) = identify::look(&mut session, lun)?;
         if let Some(longest) = session.longest() {
-            // Whole blocks; one that is longer than all of it is refused when it is asked for.
+            // At least one block; a single block that exceeds the session's limit is rejected when it is requested.
             geometry.maximal = geometry.maximal.min(longest).max(geometry.block_size);
         }
         let depth = session.depth();
@@ -72,22 +71,22 @@ impl Unit {
         })
     }
 
-    /// What the unit says it is.
+    /// Its INQUIRY data.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// The session it is reached by.
+    /// Its session.
     pub fn session(&mut self) -> &mut Session {
         &mut self.session
     }
 
-    /// Its number.
+    /// Its LUN.
     pub fn lun(&self) -> Lun {
         self.lun
     }
 
-    /// Waits until whatever was written and completed before outlives a power cut.
+    /// Brings all completed writes to stable storage, and waits.
     pub fn flush(&mut self) -> Result<(), Error> {
         let command = self.command(0, Request::Flush)?;
         let outcome = self.session.run(command)?;
@@ -98,18 +97,18 @@ impl Unit {
         })
     }
 
-    /// Has the request of this number end; false if it is not under way. It completes in [`poll`](Blocks::poll) as any other: as the unit
-    /// ended it if that was sooner, else as [`Failure::Cancelled`](crate::Failure::Cancelled), and then it may have happened or not.
+    /// Cancels a request; false if it is not outstanding. It completes in [`poll`](Blocks::poll): with the unit's result if that came first,
+    /// otherwise with [`Failure::Cancelled`](crate::Failure::Cancelled), and then it may have been executed.
     pub fn cancel(&mut self, id: u64) -> bool {
         self.session.cancel(id)
     }
 
-    /// Where memory for its requests comes from.
+    /// The source of memory for its requests.
     pub(crate) fn ground(&self) -> Ground {
         self.session.ground()
     }
 
-    /// Says goodbye to the target.
+    /// Logs out.
     pub fn close(self) -> Result<(), Error> {
         self.session.close()
     }

@@ -1,5 +1,4 @@
-//! Commands that are aborted: because they take too long, because their owner wants them no more, because their unit is reset. The
-//! target is scripted, so that it can be late, wrong and hostile as no real one can be made to be.
+//! Aborted commands: by timeout, by cancellation, by a unit reset. The target is scripted, so that it can be late, wrong and hostile.
 
 #[path = "common/scripted.rs"]
 mod scripted;
@@ -13,11 +12,11 @@ use verbena_wire::iscsi::TaskRequest;
 use verbena_wire::iscsi::{FromInitiator, Lun, NO_TAG, ScsiCommand, TaskFunction, TaskOutcome};
 use verbena_wire::scsi::Status;
 
-/// The status of a unit that has too much to do.
+/// The status BUSY.
 const BUSY: u8 = 8;
-/// A command may take so long.
+/// Time limit of a command.
 const LIMIT: Duration = Duration::from_millis(300);
-/// And an answer so long.
+/// Time limit of an answer.
 const SILENCE: Duration = Duration::from_millis(500);
 
 fn impatient() -> Options {
@@ -35,7 +34,7 @@ fn patient() -> Options {
     }
 }
 
-/// It asks for the end of this command.
+/// The request is an ABORT TASK of this command.
 #[track_caller]
 fn assert_aborts(request: &TaskRequest, command: &ScsiCommand) {
     assert_eq!(request.function, TaskFunction::AbortTask);
@@ -46,8 +45,8 @@ fn assert_aborts(request: &TaskRequest, command: &ScsiCommand) {
     assert_eq!(request.lun, command.lun);
 }
 
-/// A read that takes too long is aborted and sent again on the same connection, and another goes on. The target answers the first one
-/// all the same: no byte of that arrives anywhere.
+/// A read that exceeds its time is aborted and sent again on the same connection, and another continues. The target still answers the
+/// first one: none of that data is placed.
 #[test]
 fn one_that_takes_too_long_is_aborted_alone() {
     let mut world = World::new(impatient());
@@ -62,7 +61,7 @@ fn one_that_takes_too_long_is_aborted_alone() {
     let again = world.hear_command();
     assert_eq!(again.cdb, first.cdb);
     assert_ne!(again.itt, first.itt);
-    // Late, whole and in parts, with and without status; and it wants data of a read.
+    // Late Data-Ins with and without status, and an R2T for a read.
     world.conn.data_in(first.itt, &[0x11; LEN], false);
     world.conn.r2t(first.itt, 0, 512);
     world.conn.data_in(first.itt, &[0x22; LEN], true);
@@ -77,7 +76,8 @@ fn one_that_takes_too_long_is_aborted_alone() {
     assert!(!world.conn.closed, "all on one connection");
 }
 
-/// RFC 7143 §4.2.3.3: until the target has answered, the command may end by itself. Whoever has its number then is not meant.
+/// RFC 7143 §4.2.3.3: until the target has answered, the command may end with its own response, and a later task with its number is not
+/// affected.
 #[test]
 fn a_response_that_is_sooner_than_the_abort_counts() {
     for outcome in [TaskOutcome::Complete, TaskOutcome::NoTask] {
@@ -97,7 +97,7 @@ fn a_response_that_is_sooner_than_the_abort_counts() {
     }
 }
 
-/// One that may not be repeated ends as lost; the connection stays.
+/// A command that may not be repeated ends as lost; the connection stays.
 #[test]
 fn what_may_not_be_repeated_is_not() {
     let mut world = World::new(impatient());
@@ -116,7 +116,7 @@ fn what_may_not_be_repeated_is_not() {
     world.quiet(LIMIT);
 }
 
-/// A target that does not abort it, or says nothing, is left; the command is sent again on the next connection.
+/// If the target does not abort the command, or does not answer, the connection is closed and the command is sent again on the next one.
 #[test]
 fn who_does_not_abort_is_left() {
     for outcome in [
@@ -144,7 +144,7 @@ fn who_does_not_abort_is_left() {
     }
 }
 
-/// Every time a command is aborted it is sent once more, and at last it is lost: there is an end.
+/// After every abort the command is sent again, until the limit is reached and it ends as lost.
 #[test]
 fn a_command_that_never_ends_ends() {
     let mut world = World::new(impatient());
@@ -170,7 +170,7 @@ fn an_owner_cancels_what_it_wants_no_more() {
     assert!(world.session.cancel(1));
     assert!(world.session.cancel(1), "twice is once");
     assert!(world.session.cancel(2));
-    // One at a time: a target need not take more.
+    // One request at a time: a target need not accept more.
     let request = world.hear_task();
     assert_aborts(&request, &sent[1]);
     world.quiet(SILENCE / 4);
@@ -179,7 +179,7 @@ fn an_owner_cancels_what_it_wants_no_more() {
     assert!(!world.session.cancel(1), "it has ended");
     let request = world.hear_task();
     assert_aborts(&request, &sent[2]);
-    // It ends by itself before that is answered: then it has happened.
+    // It ends with its own response before that is answered: it was executed.
     world.conn.data_in(sent[2].itt, &[0x21; LEN], true);
     assert_eq!(world.ends(1), [good(2)]);
     world.conn.answer(&request, TaskOutcome::NoTask);
@@ -189,7 +189,7 @@ fn an_owner_cancels_what_it_wants_no_more() {
     world.quiet(SILENCE / 4);
 }
 
-/// Half of its data is there, and the rest of the PDU comes when it has ended.
+/// Half of its data was received; the rest of the PDU comes after it has ended.
 #[test]
 fn one_is_cancelled_amid_its_data() {
     let mut world = World::new(patient());
@@ -212,7 +212,7 @@ fn one_is_cancelled_amid_its_data() {
     assert_eq!(world.bytes(0)[LEN / 2..], [FILL; LEN / 2]);
 }
 
-/// A write whose data was asked for in part: what is asked for later is not sent.
+/// A write of which a part was requested: later R2Ts are not served.
 #[test]
 fn one_is_cancelled_amid_its_bursts() {
     let mut world = World::new(patient());
@@ -224,7 +224,7 @@ fn one_is_cancelled_amid_its_bursts() {
     assert_eq!(data, [FILL; 512]);
     assert!(world.session.cancel(0));
     let request = world.hear_task();
-    // Until it is answered, the target is served.
+    // Until the abort is answered, R2Ts are served.
     world.conn.r2t(first.itt, 512, 512);
     let (pdu, _) = world.hear();
     assert!(matches!(pdu, FromInitiator::DataOut(_)), "{pdu}");
@@ -234,18 +234,18 @@ fn one_is_cancelled_amid_its_bursts() {
     world.quiet(SILENCE / 4);
 }
 
-/// What the target has not heard of is not mentioned to it.
+/// A command that was not sent is cancelled without a request to the target.
 #[test]
 fn what_was_not_sent_is_never_sent() {
     let mut world = World::new(patient());
     world.conn.room = 1;
     world.start(0, Direction::None);
     let first = world.hear_command();
-    // The window was open at login; it closes with this response.
+    // The window was open after the login; this response closes it.
     world.conn.room = 0;
     world.conn.respond(first.itt);
     assert_eq!(world.ends(1), [good(0)]);
-    // As many as the window of the login still holds.
+    // As many as the window of the login still admits.
     let mut id = 1;
     let mut sent = 0;
     while id < 80 {
@@ -268,7 +268,7 @@ fn what_was_not_sent_is_never_sent() {
     world.quiet(SILENCE / 4);
 }
 
-/// When the connection is lost, what nobody wants is not sent again.
+/// A cancelled command is not sent again after a lost connection.
 #[test]
 fn a_lost_connection_ends_what_was_cancelled() {
     let mut world = World::new(patient());
@@ -287,7 +287,7 @@ fn a_lost_connection_ends_what_was_cancelled() {
     world.quiet(SILENCE / 4);
 }
 
-/// A unit that is busy ends a command that nobody wants: it is not sent again.
+/// BUSY ends a cancelled command: it is not sent again.
 #[test]
 fn what_is_unwanted_is_not_sent_again() {
     let mut world = World::new(patient());
@@ -301,7 +301,7 @@ fn what_is_unwanted_is_not_sent_again() {
     world.quiet(SILENCE / 4);
 }
 
-/// The target's part of a reset, which is waited for: on a thread of its own.
+/// Runs a reset, which blocks, with the target on another thread.
 fn reset(world: World, target: impl FnOnce(&mut Conn, &TaskRequest) + Send) -> World {
     let World {
         mut session,
@@ -332,7 +332,7 @@ fn reset(world: World, target: impl FnOnce(&mut Conn, &TaskRequest) + Send) -> W
     }
 }
 
-/// One request about tasks at a time: what takes too long meanwhile is not aborted, and the reset ends it.
+/// One task management request at a time: a command that exceeds its time during a reset is not aborted, and the reset ends it.
 #[test]
 fn a_reset_is_not_disturbed() {
     let mut world = World::new(impatient());
@@ -353,7 +353,7 @@ fn a_reset_is_not_disturbed() {
     assert!(!world.conn.closed);
 }
 
-/// A command that ended and began again before the reset was answered came after the reset, and goes on.
+/// A command that ended and was sent again before the reset was answered has a larger CmdSN than the reset, and continues.
 #[test]
 fn what_began_after_a_reset_goes_on() {
     let mut world = World::new(patient());
@@ -373,7 +373,7 @@ fn what_began_after_a_reset_goes_on() {
     assert_eq!(world.bytes(0), [0x51; LEN]);
 }
 
-/// A reset of one unit takes back what was under way there, and the connection stays. What comes before its answer counts.
+/// A reset cancels the commands of one unit, and the connection stays. Responses before its answer count.
 #[test]
 fn a_reset_keeps_the_connection() {
     let mut world = World::new(patient());
@@ -390,7 +390,7 @@ fn a_reset_keeps_the_connection() {
     });
     let again = world.hear_command();
     assert_eq!((again.lun, again.cdb), (sent[1].lun, sent[1].cdb));
-    // Those of the reset, told late; one of them is nobody's any more, one is another unit's.
+    // Late data of commands that the reset has ended, and of another unit's command, which is still outstanding.
     world.conn.data_in(sent[1].itt, &[0x42; LEN], true);
     world.conn.data_in(sent[3].itt, &[0x43; LEN], true);
     world.conn.data_in(sent[2].itt, &[0x44; LEN], true);

@@ -1,5 +1,4 @@
-//! What a unit claims to be, and what we believe of it: sizes that would take all memory, names that are no names, digests it insists on.
-//! The target is scripted, since no real disk lies like this.
+//! Validation of what a unit reports: block sizes that would take all memory, names with control characters. The target is scripted.
 
 #[path = "common/scripted.rs"]
 mod scripted;
@@ -13,7 +12,7 @@ use verbena_storage::session::Options;
 use verbena_storage::{Blocks, Session, Unit};
 use verbena_wire::iscsi::{FromInitiator, Lun};
 
-/// A target with one unit of 16 blocks, of this size and this maker. What it heard, in the end.
+/// A target with one unit of 16 blocks, with this block size and vendor. Returns the requests it received.
 fn target(block: u32, vendor: [u8; 8]) -> (String, JoinHandle<Vec<FromInitiator>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let to = listener.local_addr().unwrap();
@@ -29,7 +28,7 @@ fn target(block: u32, vendor: [u8; 8]) -> (String, JoinHandle<Vec<FromInitiator>
                 FromInitiator::ScsiCommand(command) => {
                     let mut answer = vec![0; command.expected_len as usize];
                     match command.cdb {
-                        // INQUIRY; its pages are not there.
+                        // INQUIRY, without VPD pages.
                         [0x12, 0, ..] => {
                             answer[4] = 91;
                             answer[8..16].copy_from_slice(&vendor);
@@ -85,7 +84,7 @@ fn a_block_is_no_longer_than_memory() {
     }
 }
 
-/// A terminal does what it is told, and a target may be anybody.
+/// Names come from an untrusted target, and a terminal would interpret control characters.
 #[test]
 fn a_name_does_nothing_to_a_terminal() {
     let (url, target) = target(512, *b"\x1b[2J\x07ab\xff");

@@ -1,4 +1,4 @@
-//! Disks of a real target (tgt), for threads and for tasks, and a target that goes away under them.
+//! Disks of a real target (tgt), for threads and for tasks, and a target that is stopped and restarted.
 
 #[path = "../../cli/tests/iscsi/target.rs"]
 mod target;
@@ -92,13 +92,13 @@ fn what_makes_no_sense_is_refused_and_the_disk_goes_on() {
         );
         let (read, buffer) = disk.read(u64::MAX, buffer).wait();
         assert!(matches!(read, Err(Error::Range { .. })));
-        // A request that nobody waits for goes on, and a dropped one disturbs nobody.
+        // Dropping a pending request does not cancel it and has no effect on others.
         drop(disk.write(0, disk.buffer(BLOCK).unwrap()));
         disk.read(0, buffer).wait().0.unwrap();
     });
 }
 
-/// Acknowledged writes are there, whatever happened meanwhile; what cannot be done fails in bounded time.
+/// Acknowledged writes are on the disk after the target was killed and restarted.
 #[test]
 fn a_target_that_comes_back_loses_nothing() {
     with_disk(|tgt, target| {
@@ -146,14 +146,14 @@ fn a_target_that_comes_back_loses_nothing() {
     });
 }
 
-/// Cancelled requests give their buffers back, whether they were done before or not; those of others are done.
+/// Cancelled requests return their buffers, executed or not; other requests complete.
 #[test]
 fn requests_can_be_cancelled() {
     with_disk(|tgt, target| {
         let disk = disk(tgt, target, Options::default());
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
-            // More than are under way at once: some have not left.
+            // More than may be outstanding: some were not sent.
             let pending: Vec<_> = (0..200_u64)
                 .map(|n| disk.read(n * 8, disk.buffer(8 * BLOCK).unwrap()))
                 .collect();

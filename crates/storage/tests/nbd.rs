@@ -1,5 +1,5 @@
-//! Programs that others wrote, on a disk that is exported over NBD: libnbd's, qemu's, and a file system that went through.
-//! Where one is not installed, that is said, and in CI it fails.
+//! Third-party programs on a disk that is exported over NBD: libnbd's, qemu's, and a file system. A program that is not installed is
+//! reported, and in CI that is a failure.
 
 #[path = "common/ram.rs"]
 mod ram;
@@ -13,7 +13,7 @@ use ram::{Ram, noise};
 use verbena_storage::nbd::{Counts, Export, Options, Place};
 use verbena_storage::{Failure, Stop};
 
-/// A folder of one test, gone afterwards.
+/// A directory of one test, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -69,13 +69,13 @@ impl Served {
         Served::new(ram, &Place::Unix(folder.0.join("nbd.sock")), false)
     }
 
-    /// The disk as its clients left it, and what was said about them.
+    /// Stops the server. Returns the disk, the counters and the messages about clients.
     fn finish(self) -> (Ram, Counts, Vec<String>) {
         self.stop.pull();
         self.thread.join().expect("the server's thread")
     }
 
-    /// The same; nobody was hung up on.
+    /// Stops the server; there must be no messages about clients.
     fn end(self) -> (Ram, Counts) {
         let (ram, counts, said) = self.finish();
         assert_eq!(said, [""; 0]);
@@ -83,7 +83,7 @@ impl Served {
     }
 }
 
-/// Runs a program, or says that it is not there.
+/// Runs a program, or reports that it is not installed.
 fn run(program: &str, package: &str, args: &[&str]) -> Option<Output> {
     match Command::new(program).args(args).output() {
         Ok(output) => Some(output),
@@ -98,7 +98,7 @@ fn run(program: &str, package: &str, args: &[&str]) -> Option<Output> {
     }
 }
 
-/// What it printed, if it is there; it succeeds.
+/// The output of a program that has to succeed, if it is installed.
 fn good(program: &str, package: &str, args: &[&str]) -> Option<String> {
     let output = run(program, package, args)?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -115,7 +115,7 @@ fn qemu(program: &str, args: &[&str]) -> Option<String> {
     good(program, "qemu-utils", args)
 }
 
-/// Disks that differ in what clients must care about.
+/// Disks that differ in the properties that clients depend on.
 fn disks(bytes: u64) -> [Ram; 3] {
     let plain = Ram::new(bytes / 512, 512);
     let mut late = Ram::new(bytes / 4096, 4096).unruly(3, 7);
@@ -152,7 +152,7 @@ fn nbdinfo_sees_what_the_disk_is_like() {
     ] {
         assert!(text.contains(part), "{part} in {text}");
     }
-    // It also looks at the content, over connections of its own, and lists exports.
+    // It also reads the content, over connections of its own, and lists exports.
     assert!(nbd("nbdinfo", &["--content", &uri]).is_some());
     assert!(nbd("nbdinfo", &["--list", &uri]).is_some());
     let (_, counts) = served.end();
@@ -184,7 +184,7 @@ fn nbdcopy_moves_a_file_there_and_back() {
     for ram in disks(24 << 20) {
         let served = Served::on(&folder, ram);
         let uri = served.uri.clone();
-        // Without --flush nothing may be lost either: the server flushes when it ends.
+        // Without --flush nothing may be lost either: the server flushes at the end.
         let deep = ["--requests=64", "--synchronous", "--request-size=1048576"];
         let Some(_) = nbd("nbdcopy", &[deep[0], &file, &uri]) else {
             return;
@@ -200,10 +200,10 @@ fn nbdcopy_moves_a_file_there_and_back() {
         deepest = deepest.max(ram.seen.deepest);
         assert_eq!((counts.failed, counts.refused), (0, 0));
         assert_eq!(counts.read, 48 << 20);
-        // Payload does not go through us: only what came along with another request's head was copied.
+        // Payload is not copied, except for what was read together with another request's header.
         assert!(counts.copied < counts.written / 100, "{counts:?}");
     }
-    // A fast disk may be done before the next request comes; the late one is not.
+    // A fast disk may be done before the next request comes; the slow one is not.
     assert!(deepest > 1, "{deepest} requests at once");
 }
 
@@ -211,7 +211,7 @@ fn nbdcopy_moves_a_file_there_and_back() {
 fn qemu_img_converts_to_and_from() {
     let folder = Folder::new("convert");
     let (file, image) = (folder.file("file"), folder.file("image.qcow2"));
-    // With holes, which it makes with zeroes of its own.
+    // With zero ranges, which it writes with NBD_CMD_WRITE_ZEROES.
     let mut bytes = noise(16 << 20, 2);
     bytes[1 << 20..3 << 20].fill(0);
     bytes[9 << 20..15 << 20].fill(0);
@@ -335,18 +335,18 @@ fn what_fails_on_the_disk_fails_in_the_program() {
         text(&output).contains("No space left on device"),
         "{output:?}"
     );
-    // What lies beside is as good as ever.
+    // Adjacent blocks can be read as before.
     let output = read("read 512512 512").expect("as before");
     assert!(text(&output).contains("read 512/512 bytes"), "{output:?}");
     let back = folder.file("back");
     let output = run("nbdcopy", "libnbd-bin", &[&served.uri, &back]);
     assert!(output.is_none_or(|output| !output.status.success()));
-    // nbdcopy leaves without a word when a read fails, with others under way.
+    // nbdcopy disconnects without NBD_CMD_DISC when a read fails, with others outstanding.
     let (_, counts, _) = served.finish();
     assert!(counts.failed >= 2, "{counts:?}");
 }
 
-/// A mounted export, unmounted in the end.
+/// A mounted export, unmounted on drop.
 struct Mounted(std::process::Child, String);
 
 impl Drop for Mounted {
@@ -364,7 +364,7 @@ fn a_mounted_export_is_a_file_like_others() {
         return;
     }
     let folder = Folder::new("fuse");
-    // Blocks of 512 bytes: nbdfuse passes on whatever programs write, and mke2fs writes kilobytes.
+    // Blocks of 512 bytes: nbdfuse passes writes on as they are, and mke2fs writes kilobytes.
     let served = Served::on(&folder, Ram::new(65536, 512).unruly(1, 3));
     let file = folder.file("disk");
     fs::write(&file, "").expect("a file");
@@ -374,7 +374,7 @@ fn a_mounted_export_is_a_file_like_others() {
         return;
     };
     let mut mounted = Mounted(child, file.clone());
-    // There is nothing to be told by: the mount is there when the file has a size, and else the program has ended.
+    // There is no notification: the export is mounted when the file has a size, unless the program has ended.
     while fs::metadata(&file).map_or(0, |about| about.len()) == 0 {
         if let Some(status) = mounted.0.try_wait().expect("a child") {
             eprintln!("SKIPPED: nbdfuse cannot mount here: {status}");

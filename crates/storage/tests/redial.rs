@@ -1,5 +1,5 @@
-//! Connections that are lost and made again while their owner has other work: no call waits, and there is an end. The target is scripted:
-//! it accepts and stays silent, does not accept, or skips a status.
+//! Reconnecting without blocking the owner: no call waits, and attempts end in bounded time. The target is scripted: it accepts and stays
+//! silent, does not accept, or skips a StatSN.
 
 #[path = "common/scripted.rs"]
 mod scripted;
@@ -15,9 +15,9 @@ use verbena_storage::Session;
 use verbena_storage::session::{Options, Outcome, discover};
 use verbena_wire::iscsi::FromInitiator;
 
-/// One step of a login may take so long: a call that waited for it would take as long.
+/// Time limit of one login step: a call that blocked on it would take as long.
 const STEP: Duration = Duration::from_millis(700);
-/// Calls that may be slow because the machine does something else. Each attempt to come back has many.
+/// Calls that may be slow because the machine is busy. Each attempt to reconnect has many.
 const FEW: usize = 3;
 
 fn options() -> Options {
@@ -35,7 +35,7 @@ fn assert_never_waits(world: &World) {
     assert!(slow.iter().all(|took| *took < STEP / 2), "{slow:?}");
 }
 
-/// Every attempt of 0.7 s is one of silence; after 2 s no further one begins.
+/// Every attempt lasts 0.7 s; after 2 s no further one begins.
 fn assert_given_up(world: &mut World, begun: Instant) {
     let ends = world.ends(1);
     let took = begun.elapsed();
@@ -48,19 +48,19 @@ fn assert_given_up(world: &mut World, begun: Instant) {
     assert_never_waits(world);
 }
 
-/// A target whose door is opened and behind which nobody is.
+/// A target that accepts connections and does not answer.
 #[test]
 fn a_silent_target_holds_nobody_up() {
     let mut world = World::new(options());
     world.start(0, Direction::Read);
     world.hear_command();
-    // The system accepts, nobody else does.
+    // The kernel accepts connections, the target does not read them.
     world.conn = world.conn.gone();
     world.slow.clear();
     assert_given_up(&mut world, Instant::now());
 }
 
-/// A target whose queue of connections is full: dialling itself has no end.
+/// A target whose backlog is full: connecting does not complete.
 #[test]
 fn a_target_that_cannot_be_reached_holds_nobody_up() {
     let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -79,7 +79,7 @@ fn a_target_that_cannot_be_reached_holds_nobody_up() {
     assert_given_up(&mut world, Instant::now());
 }
 
-/// A name has several addresses, perhaps, and not all of them answer; it is looked up again when the connection is lost.
+/// A name may have several addresses, of which some do not answer; it is looked up again after the connection is lost.
 #[test]
 fn a_name_is_as_good_as_an_address() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -95,7 +95,7 @@ fn a_name_is_as_good_as_an_address() {
     assert_never_waits(&world);
 }
 
-/// It comes back in the middle of all that, and what was under way goes on.
+/// The target becomes reachable during these attempts, and outstanding commands continue.
 #[test]
 fn a_target_that_comes_back_is_taken_up() {
     let mut world = World::new(options());
@@ -106,7 +106,7 @@ fn a_target_that_comes_back_is_taken_up() {
     while Instant::now() < end {
         world.turn();
     }
-    // The first to come was left alone for too long; another comes.
+    // The first attempt has timed out; another follows.
     let again = loop {
         world.accept();
         let end = Instant::now() + Duration::from_millis(300);
@@ -125,7 +125,7 @@ fn a_target_that_comes_back_is_taken_up() {
     assert_never_waits(&world);
 }
 
-/// M12 drops a response that is out of sequence; ISCSI.md H.2 leaves a target that skipped one. Both, and at once: a command may take 30 s.
+/// M12 drops a response that is out of sequence, and a skipped StatSN closes the connection (RFC 7143 §7.9) at once: a command may take 30 s.
 #[test]
 fn a_gap_in_status_numbers_ends_the_connection_at_once() {
     for with_data in [false, true] {
@@ -152,7 +152,7 @@ fn a_gap_in_status_numbers_ends_the_connection_at_once() {
     }
 }
 
-/// Who keeps saying that there is more to come does not keep us for ever, even if each word of it comes in time.
+/// A target that keeps sending login responses with the C bit runs into the limit of the whole login, even if each comes in time.
 #[test]
 fn a_login_without_an_end_ends() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -183,7 +183,7 @@ fn a_login_without_an_end_ends() {
     assert!((5..=30).contains(&target.join().unwrap()));
 }
 
-/// A portal may ask for a sign of life amid a question, and is taken leave of.
+/// A portal may send a NOP-In during discovery, and gets a logout.
 #[test]
 fn a_question_is_asked_in_good_order() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -227,7 +227,7 @@ fn a_question_is_asked_in_good_order() {
     );
 }
 
-/// RFC 7143 §13.15: nobody logs in again, which would end the lost session, before the time that was agreed on.
+/// RFC 7143 §13.15: the login that replaces a lost session is not sent before DefaultTime2Wait.
 #[test]
 fn a_lost_session_is_left_alone_for_as_long_as_the_target_wants() {
     let mut world = World::new(Options::default());

@@ -1,5 +1,5 @@
-//! Targets that send their initiator elsewhere: whether it goes there, and whether it shows there what it knows. CHAP at the new
-//! host would let that host try the password at its leisure.
+//! Redirections: whether they are followed, and whether CHAP credentials are sent to the new host. A CHAP exchange would let that host guess
+//! the password offline.
 
 #[path = "common/scripted.rs"]
 mod scripted;
@@ -49,7 +49,7 @@ fn answer(conn: &mut Conn, request: &LoginRequest, status: LoginStatus, text: &s
     conn.say(&response.emit(), text.as_bytes());
 }
 
-/// Opens a session at a target that has moved `to`, where it is turned away. What it said there, if it came, and how it ended.
+/// Opens a session at a target that redirects to `to`, where the login is rejected. Returns the text sent there, if any, and the error.
 fn moved(to: Ipv4Addr, more: &str, redirects: Redirects) -> (Option<String>, String) {
     let [old, new] = [HERE, to].map(|host| TcpListener::bind((host, 0)).unwrap());
     let port = old.local_addr().unwrap().port();
@@ -133,7 +133,7 @@ fn redirects_can_be_forbidden() {
     );
 }
 
-/// A target that must prove itself cannot do so without credentials of ours: nobody else is believed in its place.
+/// Mutual CHAP is impossible without our credentials, so the redirection to another host is not followed.
 #[test]
 fn whoever_must_prove_itself_is_not_replaced() {
     let mutual = "?target_user=it&target_password=anothersecret16";

@@ -1,5 +1,5 @@
-//! Logical devices and the initiator (V2): a session over the device that is for it, and what the others of the adapter say.
-//! The target is scripted; whoever is refused has not bothered it.
+//! Logical devices and the initiator (V2): a session over a device with the iSCSI service, and the errors of devices without it. The target is
+//! scripted; rejected requests never reach it.
 
 #[path = "common/scripted.rs"]
 mod scripted;
@@ -19,7 +19,7 @@ fn adapter(presents: &str) -> Device {
     Device::with(config).unwrap()
 }
 
-/// A listener that nobody may come to.
+/// A listener to which no connection is expected.
 fn door() -> TcpListener {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -53,7 +53,7 @@ fn a_device_for_iscsi_has_sessions_and_nothing_else() {
     assert!(refused.to_string().contains(words), "{refused}");
     let refused = initiator.listen("127.0.0.1:0").map(drop).unwrap_err();
     assert!(refused.to_string().contains(words), "{refused}");
-    // It is one device and knows itself by its name.
+    // The logical device can be opened again by its name.
     assert!(initiator.logical("scsi0", Service::Iscsi).is_ok());
     assert!(initiator.logical("scsi0", Service::Rdma).is_err());
 }
@@ -77,7 +77,7 @@ fn a_device_without_iscsi_refuses_before_it_dials() {
     assert_nobody_came(&listener);
 }
 
-/// A multi-function device: both kinds of queue pairs, on one table of memory.
+/// A multi-function device: both kinds of queue pairs, on one translation and protection table.
 #[test]
 fn a_device_may_do_both() {
     let adapter = adapter("verbena0=rdma+iscsi");
@@ -85,13 +85,13 @@ fn a_device_may_do_both() {
     assert_eq!(both.function_number(), 0);
     runs_commands(&both);
     both.listen("127.0.0.1:0").unwrap();
-    // Who says nothing about devices has one that does everything.
+    // Without a setting for logical devices there is one device with all services.
     let whole = Device::open().unwrap();
     runs_commands(&whole);
     whole.listen("127.0.0.1:0").unwrap();
 }
 
-/// M13: what a rule gives to one service of the device, the other must not take.
+/// M13: what a rule reserves for one service of the device, the other cannot take.
 #[test]
 fn rules_tell_services_of_one_device_apart() {
     let listener = door();

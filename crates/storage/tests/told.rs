@@ -1,5 +1,5 @@
-//! What a target says by itself, and what a session makes of it: pings, messages, rejections, units that are busy, data out of order.
-//! The target is scripted: a real one says most of it once in a lifetime.
+//! Unsolicited PDUs and errors of a target: NOP-In, asynchronous messages, Reject, busy units, data out of order. The target is scripted,
+//! since a real one sends most of this rarely.
 
 #[path = "common/scripted.rs"]
 mod scripted;
@@ -15,7 +15,7 @@ use verbena_wire::iscsi::{
 };
 use verbena_wire::scsi::Status;
 
-/// Short enough for a test, and long enough to be told from at once.
+/// Short enough for a test, and long enough to be distinguished from an immediate reaction.
 const SILENCE: Duration = Duration::from_secs(1);
 
 fn options() -> Options {
@@ -68,7 +68,7 @@ fn data_at(conn: &mut Conn, itt: u32, offset: usize, data: &[u8], last: bool) {
     conn.say(&pdu.emit(), data);
 }
 
-/// The command that was under way is sent again on another connection, and ends well.
+/// The outstanding command is sent again on a new connection, and succeeds.
 #[track_caller]
 fn goes_on_elsewhere(world: &mut World) {
     world.accept();
@@ -78,7 +78,8 @@ fn goes_on_elsewhere(world: &mut World) {
     assert_eq!(world.bytes(0), [2; LEN]);
 }
 
-/// RFC 7143 §11.19: with a tag it wants an answer, which has that tag and its unit and no number of its own; without one it wants none.
+/// RFC 7143 §11.19: a NOP-In with a target transfer tag is answered with that tag and LUN, and without consuming a CmdSN; one without a
+/// tag is not answered.
 #[test]
 fn pings_of_the_target_are_answered_if_they_want_to_be() {
     let mut world = World::new(Options::default());
@@ -98,7 +99,7 @@ fn pings_of_the_target_are_answered_if_they_want_to_be() {
     world.quiet(Duration::from_millis(200));
 }
 
-/// RFC 7143 §11.9.1: who is asked to go, or to negotiate, says goodbye within the time it is given, when what is under way has ended.
+/// RFC 7143 §11.9.1: after a request for logout or negotiation the initiator logs out in time, once outstanding commands have ended.
 #[test]
 fn who_is_asked_to_go_takes_leave() {
     for event in [AsyncEvent::LogoutRequest, AsyncEvent::Negotiation] {
@@ -107,7 +108,7 @@ fn who_is_asked_to_go_takes_leave() {
         let sent = world.hear_command();
         message(&mut world.conn, event, [0, 0, 10]);
         world.quiet(Duration::from_millis(100));
-        // What begins now waits for the next connection.
+        // New commands wait for the next connection.
         world.start(1, Direction::None);
         world.quiet(Duration::from_millis(100));
         world.conn.data_in(sent.itt, &[1; LEN], true);
@@ -128,7 +129,7 @@ fn who_is_asked_to_go_takes_leave() {
     }
 }
 
-/// One that is asked to go at once, while a command goes on for ever, is gone in time; the command is sent again.
+/// With a command that does not end, the logout is sent within the time given, and the command is sent again.
 #[test]
 fn taking_leave_has_an_end() {
     let mut world = World::new(options());
@@ -144,13 +145,13 @@ fn taking_leave_has_an_end() {
         begun.elapsed() < Duration::from_secs(1),
         "no later than it was asked"
     );
-    // And nobody answers.
+    // The logout is not answered.
     world.until_closed();
     assert!(begun.elapsed() < Duration::from_secs(4));
     goes_on_elsewhere(&mut world);
 }
 
-/// A target that drops a connection or all of them need not be waited for, but for the time that it names.
+/// After a connection or session drop the initiator reconnects, after the time that the target names.
 #[test]
 fn a_target_that_drops_us_is_left() {
     for event in [AsyncEvent::ConnectionDrop, AsyncEvent::SessionDrop] {
@@ -166,7 +167,7 @@ fn a_target_that_drops_us_is_left() {
     }
 }
 
-/// What a target tells about units and vendors is no reason to go, and neither is what nobody has heard of.
+/// Events of units, vendor-specific and unknown events do not close the connection.
 #[test]
 fn other_messages_disturb_nobody() {
     let mut world = World::new(options());
@@ -186,7 +187,7 @@ fn other_messages_disturb_nobody() {
     assert_eq!(world.ends(1), [good(0)]);
 }
 
-/// RFC 7143 §7.1: at level 0 a rejection ends the connection, and what is safe is sent again.
+/// RFC 7143 §7.1: at error recovery level 0 a Reject closes the connection, and safe commands are sent again.
 #[test]
 fn a_rejection_ends_the_connection() {
     for whole in [true, false] {
@@ -208,7 +209,7 @@ fn a_rejection_ends_the_connection() {
     }
 }
 
-/// A unit that has too much to do is asked again; that it was says nothing about connections, which may be lost afterwards.
+/// After BUSY the command is sent again; that does not count towards the limit for lost connections.
 #[test]
 fn a_busy_unit_is_asked_again_and_may_lose_its_connection() {
     let mut world = World::new(options());
@@ -228,7 +229,7 @@ fn a_busy_unit_is_asked_again_and_may_lose_its_connection() {
     goes_on_elsewhere(&mut world);
 }
 
-/// And there is an end of it.
+/// The number of retries after BUSY is limited.
 #[test]
 fn a_unit_that_is_always_busy_is_an_error() {
     let mut world = World::new(options());
@@ -242,7 +243,7 @@ fn a_unit_that_is_always_busy_is_an_error() {
     assert_eq!(ended.outcome, Outcome::Status(Status::Busy));
 }
 
-/// RFC 7143 §13.18, §13.19: data comes in order. One who leaves a hole, or says a part twice, has not said the whole.
+/// RFC 7143 §13.18, §13.19: data is in order. With a gap or a repetition it is incomplete.
 #[test]
 fn data_with_a_hole_is_no_data() {
     let half = LEN / 2;
@@ -262,7 +263,7 @@ fn data_with_a_hole_is_no_data() {
     }
 }
 
-/// RFC 7143 §11.4.5: who has not fetched what was to be written, and does not say so, has not written it.
+/// RFC 7143 §11.4.5: good status without a residual count, although not all data of the write was requested, is a violation.
 #[test]
 fn a_write_that_was_not_fetched_is_no_write() {
     let half = LEN as u32 / 2;
@@ -292,7 +293,7 @@ fn a_write_that_was_not_fetched_is_no_write() {
     }
 }
 
-/// A target that lets us in and throws us out again at once is not bothered without a pause.
+/// If connections are repeatedly lost right after login, attempts to reconnect are delayed.
 #[test]
 fn who_is_thrown_out_again_and_again_knocks_more_rarely() {
     let mut world = World::new(options());
@@ -304,7 +305,7 @@ fn who_is_thrown_out_again_and_again_knocks_more_rarely() {
         if let Ok((stream, _)) = world.listener.accept() {
             world.conn = Conn::over(stream);
             came += 1;
-            // It logs in, and that was it.
+            // The login succeeds, and the connection is closed.
             let soon = Instant::now() + Duration::from_millis(30);
             while Instant::now() < soon {
                 world.conn.hear();

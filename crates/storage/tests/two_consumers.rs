@@ -1,5 +1,5 @@
-//! Two consumers of one adapter at full load together (N10): a service on an RDMA queue pair and the iSCSI initiator, each with
-//! its own queue pair, completion queue, handler and processor.
+//! Two consumers of one adapter at full load together (N10): a service on an RDMA queue pair and the iSCSI initiator, each with its own
+//! queue pair, completion queue, handler and processor.
 
 #[path = "../../cli/tests/iscsi/target.rs"]
 mod target;
@@ -21,7 +21,7 @@ const LOAD: Duration = Duration::from_secs(2);
 const WORDS: usize = 8;
 const GOODBYE: [u8; WORDS] = [0xff; WORDS];
 
-/// What a handler was told of, and where it ran.
+/// The queues that a handler was called for, and the processors it ran on.
 #[derive(Default)]
 struct Told {
     queues: Mutex<BTreeSet<u32>>,
@@ -45,7 +45,7 @@ fn handler(device: &Device, processor: u16) -> (Arc<Handler>, Arc<Told>) {
     (Arc::new(device.set_handler(&options).unwrap()), told)
 }
 
-/// One end of a connection that sends words: a receive at 0, what is sent inline.
+/// One end of a connection for short messages: a receive at offset 0, sends inline.
 struct End {
     qp: Qp,
     cq: Cq,
@@ -89,7 +89,7 @@ impl End {
         self.qp.post_send(&[wr]).unwrap();
     }
 
-    /// The next message; none if the other end has gone.
+    /// The next message; `None` if the peer has disconnected.
     fn hear(&self) -> Option<[u8; WORDS]> {
         loop {
             let mut one = [BLANK];
@@ -106,7 +106,7 @@ impl End {
     }
 }
 
-/// Reads blocks that say which they are, at depth; how many.
+/// Reads blocks that contain their number, at depth. Returns how many.
 fn read_blocks(unit: &mut Unit, stop: &AtomicBool) -> u64 {
     let (depth, block) = (unit.depth() as u64, unit.geometry().block_size as usize);
     let blocks = unit.geometry().blocks;
@@ -210,7 +210,7 @@ fn a_service_and_an_initiator_on_one_adapter() {
         (queues, on)
     };
     let (queues, on) = said(&service_told);
-    // Each handler hears of its own queue, on its own processor, if at all: whoever polls is not told.
+    // Each handler is called for its own queue, on its own processor, if at all: a polled queue raises no events.
     assert!(queues.iter().all(|cq| *cq == service_cq), "{queues:?}");
     assert!(on.iter().all(|processor| *processor == first), "{on:?}");
     let (queues, on) = said(&disk_told);

@@ -1,5 +1,5 @@
-//! How sessions with many commands under way wait: for several answers at once, and never long for one that came. The target is scripted, so
-//! that its answers come exactly when they should.
+//! Sleeping with many commands outstanding: for several answers at once, and never long after one came. The target is scripted, so that the
+//! times of its answers are known.
 
 #[path = "common/scripted.rs"]
 mod scripted;
@@ -12,16 +12,16 @@ use scripted::{World, good};
 use verbena::low::Direction;
 use verbena_storage::session::Options;
 
-/// A session sleeps no longer than this anyhow: 20 ms.
+/// The longest sleep of a session: 20 ms.
 const ANYHOW: Duration = Duration::from_millis(20);
 
-/// So many commands without data are under way; their tags.
+/// Starts `count` commands without data. Returns their tags.
 fn under_way(world: &mut World, count: u64) -> Vec<u32> {
     (0..count).for_each(|id| world.start(id, Direction::None));
     (0..count).map(|_| world.hear_command().itt).collect()
 }
 
-/// Sleeps until so many commands have ended; how often.
+/// Sleeps until `count` commands have ended. Returns the number of sleeps.
 fn sleep(world: &mut World, beside: &[BorrowedFd<'_>], count: usize) -> u32 {
     let mut sleeps = 0;
     world.session.poll(&mut world.ended);
@@ -33,7 +33,7 @@ fn sleep(world: &mut World, beside: &[BorrowedFd<'_>], count: usize) -> u32 {
     sleeps
 }
 
-/// One answer comes at a time, and for long no other; how long each took to be seen at most.
+/// One answer at a time, with a long pause after it. Returns the longest time until one was seen.
 fn one_by_one(beside: &[BorrowedFd<'_>]) -> Duration {
     const ROUNDS: u64 = 10;
     let mut world = World::new(Options::default());
@@ -43,7 +43,7 @@ fn one_by_one(beside: &[BorrowedFd<'_>]) -> Duration {
         let mut conn = world.conn.split();
         let answered = std::thread::scope(|scope| {
             let target = scope.spawn(|| {
-                // It sleeps by now, and would for long.
+                // By now the session sleeps.
                 std::thread::sleep(Duration::from_millis(3));
                 let now = Instant::now();
                 conn.respond(itt);
@@ -59,10 +59,10 @@ fn one_by_one(beside: &[BorrowedFd<'_>]) -> Duration {
     most
 }
 
-/// Whoever sleeps for several answers sees one all the same, and soon.
+/// A session that sleeps for several answers sees a single one soon.
 #[track_caller]
 fn assert_one_is_soon_seen(beside: &[BorrowedFd<'_>]) {
-    // The machine may have other work once in a while.
+    // The machine may be busy at times.
     let mut most = (0..10).map(|_| one_by_one(beside));
     assert!(most.any(|most| most < ANYHOW / 2));
 }
@@ -78,7 +78,7 @@ fn nor_while_the_session_sleeps_on_something_else_as_well() {
     assert_one_is_soon_seen(&[never.as_fd()]);
 }
 
-/// Nothing comes: a sleep lasts as long as it may, also if it is for several answers at first.
+/// Without an answer a sleep lasts for its whole timeout, also if it is for several answers at first.
 #[test]
 fn a_sleep_lasts() {
     let (never, _other) = UnixStream::pair().unwrap();
@@ -95,7 +95,7 @@ fn a_sleep_lasts() {
     }
 }
 
-/// An answer that is there already is too little to be woken for, and found by looking. That wakes nobody afterwards.
+/// An answer below the low-water mark does not wake and is found by polling. It does not wake later either.
 #[test]
 fn what_was_found_by_looking_is_not_told_again() {
     let mut world = World::new(Options::default());
@@ -115,7 +115,7 @@ fn what_was_found_by_looking_is_not_told_again() {
     }
 }
 
-/// Sixty-four answers, one shortly after the other, are worth waking up a few times.
+/// Sixty-four answers in short succession take a few wake-ups.
 #[test]
 fn answers_that_come_together_are_waited_for_together() {
     const COUNT: u64 = 64;
@@ -144,7 +144,7 @@ fn answers_that_come_together_are_waited_for_together() {
         );
         all.push(sleeps);
     }
-    // About 16, as long as the target is not held up.
+    // About 16, as long as the target is not delayed.
     all.sort_unstable();
     assert!(
         all[all.len() / 2] <= 32,

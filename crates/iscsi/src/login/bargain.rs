@@ -1,5 +1,5 @@
-//! The operational keys of one login: what we offer, what the target makes of it, and what it asks us. It promises terms that both
-//! sides hold, and refuses an answer that a key's rule does not allow. Stages and PDUs are not known here.
+//! Negotiation of the operational keys of one login: our offers, the target's answers and the target's own offers. An answer that the
+//! key's result function does not allow is an error. Stages and PDUs are in `login`.
 
 use verbena_wire::iscsi::text;
 
@@ -11,36 +11,36 @@ use crate::Terms;
 #[cfg(test)]
 mod tests;
 
-/// What was agreed on for a connection that runs on RDMA (RFC 7145 §6).
+/// Negotiated parameters of a connection that runs on RDMA (RFC 7145 §6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IserTerms {
     /// Most bytes of data in a control PDU to us.
     pub max_recv: u32,
     /// Most bytes of data in a control PDU to the target.
     pub max_send: u32,
-    /// PDUs that the target may send us without being asked, 0 for any number: buffers to have ready.
+    /// Unexpected PDUs that the target may have outstanding, 0 for any number: receives to post in addition.
     pub unexpected_here: u32,
-    /// PDUs that we may send the target without being asked, 0 for any number.
+    /// Unexpected PDUs that we may have outstanding at the target, 0 for any number.
     pub unexpected_there: u32,
-    /// Most bytes of additional headers that the target takes, 0 for any number.
+    /// MaxAHSLength: most bytes of additional header segments that the target takes, 0 for any number.
     pub max_ahs: u32,
 }
 
-/// How far a key came.
+/// State of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stand {
-    /// Nobody spoke of it.
+    /// Neither side has offered it.
     Open,
     /// We offered our value.
     Offered,
-    /// Both sides hold this.
+    /// Negotiated to this value.
     Agreed(u32),
 }
 
 #[derive(Debug)]
 struct Item {
     rule: &'static Rule,
-    /// What we want.
+    /// Our value.
     ours: u32,
     stand: Stand,
 }
@@ -53,12 +53,12 @@ struct DigestItem {
     agreed: bool,
 }
 
-/// The answers that we owe the target.
+/// Answers to the target's offers.
 #[derive(Debug, Default)]
 pub(super) struct Reply {
-    /// To be sent.
+    /// Text to send.
     pub(super) text: Vec<u8>,
-    /// A key that is not settled until they are.
+    /// A key that is not negotiated until the text was sent.
     pub(super) owed: Option<String>,
 }
 
@@ -68,7 +68,7 @@ impl Reply {
         self.owed.get_or_insert_with(|| key.to_owned());
     }
 
-    /// A key that means nothing to us (RFC 7143 §6.2). What is an answer itself gets none.
+    /// Answers an unknown key (RFC 7143 §6.2). A value that is itself such an answer gets none.
     pub(super) fn not_understood(&mut self, key: &str, value: &str) {
         if !is_refusal(value) {
             text::push(&mut self.text, key, "NotUnderstood");
@@ -76,12 +76,12 @@ impl Reply {
     }
 }
 
-/// The keys of one login.
+/// Negotiation state of all keys of one login.
 #[derive(Debug)]
 pub(super) struct Bargain {
     items: Vec<Item>,
     digests: [DigestItem; 2],
-    /// MaxRecvDataSegmentLength: ours, and the target's.
+    /// MaxRecvDataSegmentLength: ours, and (`max_send`) the target's.
     max_recv: u32,
     max_send: u32,
     iser: Option<IserOffer>,
@@ -90,7 +90,7 @@ pub(super) struct Bargain {
 }
 
 const TASK_REPORTING: &str = "TaskReporting";
-/// Keys that we have one answer to, whatever is offered.
+/// Keys with a fixed answer, regardless of the offer.
 const FIXED: [&str; 5] = [
     TASK_REPORTING,
     "IFMarker",
@@ -114,7 +114,7 @@ impl Bargain {
         };
         let digest = |name, wish| DigestItem {
             name,
-            // RFC 7145 §6.1: on RDMA there are none.
+            // RFC 7145 §6.1: no digests on RDMA.
             wish: iser.map_or(wish, |_| DigestWish::None),
             offered: false,
             agreed: false,
@@ -133,13 +133,13 @@ impl Bargain {
         }
     }
 
-    /// Appends everything that we speak of first.
+    /// Appends all keys that we offer.
     pub(super) fn offer(&mut self, purpose: &Purpose, out: &mut Vec<u8>) {
         let (digests, items) = (&mut self.digests, &mut self.items);
         for item in items {
             let speak = match item.rule.when {
                 When::Always | When::Iser => true,
-                // RFC 7143 §13: irrelevant when only targets are searched.
+                // RFC 7143 §13: irrelevant in a discovery session.
                 When::Normal => *purpose != Purpose::Discovery,
                 When::Asked => false,
             };
@@ -157,12 +157,12 @@ impl Bargain {
                 let unexpected = iser.unexpected.to_string();
                 text::push(out, "MaxOutstandingUnexpectedPDUs", &unexpected);
             }
-            // RFC 7145 §6.1: ignored on RDMA.
+            // RFC 7145 §6.2: ignored on RDMA.
             None => text::push(out, "MaxRecvDataSegmentLength", &self.max_recv.to_string()),
         }
     }
 
-    /// Takes what the target says of a key, if it is one that is known here.
+    /// Handles an operational key of the target. Returns `false` if it is unknown.
     pub(super) fn take(
         &mut self,
         key: &str,
@@ -182,7 +182,7 @@ impl Bargain {
             return Ok(false);
         }
         if !is_refusal(value) {
-            // RFC 7143 §13.23, §13.25: tasks are reported as the default says, and markers are gone.
+            // RFC 7143 §13.23: TaskReporting stays at its default. §13.25: markers are obsolete.
             let ours = value
                 .split(',')
                 .find(|v| key == TASK_REPORTING && *v == "RFC3720");
@@ -191,14 +191,14 @@ impl Bargain {
         Ok(true)
     }
 
-    /// Whether a key is one of this stage.
+    /// Whether a key is operational.
     pub(super) fn knows(&self, key: &str) -> bool {
         let items = self.items.iter().map(|i| i.rule.name);
         let digests = self.digests.iter().map(|d| d.name);
         items.chain(digests).chain(FIXED).any(|name| name == key)
     }
 
-    /// What the target says of itself, at any time and without an answer.
+    /// Handles declarations of the target, which may come at any time and need no answer.
     pub(super) fn declared(&mut self, key: &str, value: &str) -> Result<bool, LoginError> {
         let iser = self.iser.is_some();
         match key {
@@ -225,13 +225,13 @@ impl Bargain {
         Ok(true)
     }
 
-    /// What holds for a key.
+    /// The value of a key.
     pub(super) fn value(&self, key: Key) -> u32 {
         let item = self.items.iter().find(|i| i.rule.key == key);
         item.map_or(0, Item::value)
     }
 
-    /// The terms, and those of iSER.
+    /// The parameters of the connection, and those of iSER.
     pub(super) fn settle(&self) -> Result<(Terms, Option<IserTerms>), LoginError> {
         let iser = self.iser.map(|offer| self.settle_iser(offer)).transpose()?;
         let [header, data] = &self.digests;
@@ -247,7 +247,7 @@ impl Bargain {
             max_recv: iser.map_or(self.max_recv, |t| t.max_recv),
             max_send: iser.map_or(self.max_send, |t| t.max_send),
             max_burst,
-            // RFC 7143 §13.14: it must not exceed the other, which a target may have made smaller.
+            // RFC 7143 §13.14: at most MaxBurstLength, which the target may have lowered.
             first_burst: self.value(Key::FirstBurst).min(max_burst),
             immediate_data: self.value(Key::ImmediateData) != 0,
             initial_r2t: self.value(Key::InitialR2t) != 0,
@@ -273,7 +273,7 @@ impl Bargain {
 impl Item {
     fn take(&mut self, value: &str, reply: &mut Reply) -> Result<(), LoginError> {
         if is_refusal(value) {
-            // The key stays as it is: both sides go on with its default.
+            // The key keeps its state: `value` combines our offer with the default.
             return Ok(());
         }
         let theirs = self.rule.read(value)?;
@@ -291,7 +291,7 @@ impl Item {
         Ok(())
     }
 
-    /// What holds: an offer without an answer is combined with the default, so that we hold to the stricter of both.
+    /// The result. An offer without an answer is combined with the default, so that the stricter value holds.
     fn value(&self) -> u32 {
         match self.stand {
             Stand::Open => self.rule.default,
@@ -309,7 +309,7 @@ impl DigestItem {
         let ours = self.wish.list();
         let is_ours = |choice: &&str| ours.split(',').any(|o| o == *choice);
         if !self.offered {
-            // As the answering side we choose what comes first in the target's list.
+            // As the responder we choose the first value of the target's list that we accept.
             let choice = value.split(',').find(is_ours);
             reply.owe(self.name, choice.unwrap_or("Reject"));
             self.agreed = choice == Some("CRC32C");
@@ -330,7 +330,7 @@ impl DigestItem {
     }
 }
 
-/// What we want of a key.
+/// Our value of a key.
 fn wish(offer: &Offer, rule: &Rule) -> u32 {
     let iser = offer.iser().unwrap_or_default();
     match rule.key {
@@ -344,7 +344,7 @@ fn wish(offer: &Offer, rule: &Rule) -> u32 {
         Key::MaxR2t => offer.max_r2t.into(),
         Key::Time2Wait => offer.time2wait.into(),
         Key::Time2Retain => offer.time2retain.into(),
-        // One connection, data in order, no recovery: what this initiator does.
+        // Fixed: one connection, data in order, no recovery above level 0.
         Key::MaxConnections
         | Key::PduInOrder
         | Key::SequenceInOrder

@@ -1,6 +1,5 @@
-//! CHAP (RFC 1994, RFC 7143 §12.1.3): we prove to know a secret, and the target may have to prove that it knows another. It promises
-//! that a secret is never shown or sent, that a proof is compared in constant time, and that our own challenge is never answered.
-//! Where challenges come from is not known here: the caller has the randomness.
+//! CHAP (RFC 1994, RFC 7143 §12.1.3), one-way and mutual. Secrets are neither printed nor sent, responses are compared in constant time,
+//! and a target's challenge that equals our own is not answered. The caller supplies the randomness of our challenge.
 
 use core::fmt;
 
@@ -17,22 +16,22 @@ use super::error::{Blame, clip};
 #[cfg(test)]
 mod tests;
 
-/// Most bytes of a challenge or a response (RFC 7143 §6.1, large binary values).
+/// Most bytes of a challenge or response (RFC 7143 §6.1, large binary values).
 const MAX_BINARY: usize = 1024;
-/// Bytes of randomness that a login takes: CHAP_I and then CHAP_C of our own challenge.
+/// Random bytes that a login takes: CHAP_I and CHAP_C of our own challenge.
 pub const CHALLENGE_LEN: usize = 33;
 
-/// What only the owner of a name knows.
+/// A CHAP secret; `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Vec<u8>);
 
 impl Secret {
-    /// Takes the bytes of a secret. RFC 7143 §9.2.1 wants at least 12 of them where nobody encrypts the connection.
+    /// Takes the bytes of a secret. RFC 7143 §9.2.1 requires at least 96 random bits (12 bytes) on a connection without IPsec.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Secret {
         Secret(bytes.into())
     }
 
-    /// Whether there is nothing to know.
+    /// Whether the secret has no bytes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -44,17 +43,17 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A name and its secret.
+/// A user name and its secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chap {
     /// CHAP_N.
     pub user: String,
-    /// What CHAP_R is made with.
+    /// The secret that CHAP_R is computed from.
     pub secret: Secret,
 }
 
 impl Chap {
-    /// A name and its secret.
+    /// Makes credentials of a user name and its secret.
     pub fn new(user: impl Into<String>, secret: impl Into<Vec<u8>>) -> Chap {
         Chap {
             user: user.into(),
@@ -63,10 +62,10 @@ impl Chap {
     }
 }
 
-/// How a response is made of a challenge.
+/// Hash algorithm of a response (CHAP_A).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
-    /// 5: what every target knows.
+    /// 5: mandatory for all targets.
     Md5,
     /// 6.
     Sha1,
@@ -75,11 +74,11 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// In the order we offer them, of which targets take the first that they know. The strongest is the last: tgtd takes 7 for
-    /// SHA-1, and would refuse a response that is right.
+    /// In the order of our offer; targets choose the first that they support. SHA-256 is last although it is the strongest: tgtd interprets
+    /// 7 as SHA-1 and would reject a correct response.
     pub const ALL: [Algorithm; 3] = [Algorithm::Sha1, Algorithm::Md5, Algorithm::Sha256];
 
-    /// Its number among the authentication algorithms of PPP.
+    /// Its number among PPP's authentication algorithms.
     pub const fn code(self) -> u8 {
         match self {
             Algorithm::Md5 => 5,
@@ -88,7 +87,7 @@ impl Algorithm {
         }
     }
 
-    /// The response to a challenge (RFC 1994 §4.1): the hash of identifier, secret and challenge.
+    /// The response to a challenge (RFC 1994 §4.1): the hash over identifier, secret and challenge.
     pub fn response(self, id: u8, secret: &Secret, challenge: &[u8]) -> Vec<u8> {
         match self {
             Algorithm::Md5 => hash::<Md5>(id, secret, challenge),
@@ -106,19 +105,19 @@ fn hash<D: Digest>(id: u8, secret: &Secret, challenge: &[u8]) -> Vec<u8> {
 /// Why CHAP failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ChapError {
-    /// Keys of a step that must come together did not.
+    /// A key of the step is absent.
     #[error("the target's step of CHAP lacks {key}")]
     Missing {
         /// The key.
         key: &'static str,
     },
-    /// None of the algorithms we offered.
+    /// The target chose an algorithm that was not offered.
     #[error("the target wants CHAP_A={got}, which was not offered")]
     Algorithm {
-        /// What came.
+        /// The value received.
         got: String,
     },
-    /// A value that cannot be read.
+    /// A value that cannot be parsed.
     #[error("the target sent a {key} that cannot be read: {why}")]
     Value {
         /// The key.
@@ -126,7 +125,7 @@ pub enum ChapError {
         /// What is wrong with it.
         why: Malformed,
     },
-    /// A challenge or response of an impossible size.
+    /// A challenge or response outside the size limits.
     #[error("the target sent a {key} of {got} bytes; 1 to {MAX_BINARY} are possible")]
     Size {
         /// The key.
@@ -134,27 +133,27 @@ pub enum ChapError {
         /// Its bytes.
         got: usize,
     },
-    /// Our own challenge came back (RFC 7143 §9.2.1).
+    /// The target's challenge equals our own (RFC 7143 §9.2.1).
     #[error("the target's challenge is our own one: somebody reflects what we say")]
     Reflected,
-    /// Another name than the one expected.
+    /// CHAP_N differs from the expected name.
     #[error("the target calls itself \"{got}\", not as the mutual credentials say")]
     Name {
-        /// What it calls itself.
+        /// The name received.
         got: String,
     },
-    /// The proof is wrong.
+    /// The target's response is wrong.
     #[error(
         "the target does not know the mutual secret: it is another target, or one of the two secrets is mistyped"
     )]
     Proof,
-    /// There was no proof.
+    /// The target did not authenticate itself.
     #[error("the target shall prove who it is, and did not")]
     Unproven,
 }
 
 impl ChapError {
-    /// Who has to do something about it.
+    /// The party at fault.
     pub fn blame(&self) -> Blame {
         match self {
             ChapError::Algorithm { .. } => Blame::Neither,
@@ -163,7 +162,7 @@ impl ChapError {
     }
 }
 
-/// The keys of one step, as they came.
+/// The CHAP keys of one text of the target, unparsed.
 #[derive(Debug, Default)]
 pub(super) struct Said {
     algorithm: Option<String>,
@@ -174,7 +173,7 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// Takes a key, if it is one of CHAP.
+    /// Stores a key. Returns `false` if it is not one of CHAP.
     pub(super) fn take(&mut self, key: &str, value: &str) -> bool {
         let place = match key {
             "CHAP_A" => &mut self.algorithm,
@@ -188,22 +187,22 @@ impl Said {
         true
     }
 
-    /// Whether it has keys of a challenge.
+    /// Whether there are keys of a challenge.
     pub(super) fn challenges(&self) -> bool {
         self.algorithm.is_some() || self.id.is_some() || self.challenge.is_some()
     }
 
-    /// Whether it has keys of a proof.
+    /// Whether there are keys of a response.
     pub(super) fn proves(&self) -> bool {
         self.name.is_some() || self.response.is_some()
     }
 }
 
-/// One exchange of challenges and proofs.
+/// CHAP of one login.
 #[derive(Debug)]
 pub(super) struct Exchange {
     own: Chap,
-    /// What the target has to know, if it shall prove itself.
+    /// Expected credentials of the target, with mutual CHAP.
     mutual: Option<Chap>,
     id: u8,
     challenge: [u8; CHALLENGE_LEN - 1],
@@ -224,18 +223,18 @@ impl Exchange {
         }
     }
 
-    /// Our offer of algorithms.
+    /// Appends CHAP_A.
     pub(super) fn offer(text: &mut Vec<u8>) {
         let codes = Algorithm::ALL.map(|a| a.code().to_string());
         text::push(text, "CHAP_A", &codes.join(","));
     }
 
-    /// Answers the target's challenge, with our own if it shall prove itself too.
+    /// Answers the target's challenge, and appends our own challenge with mutual CHAP.
     pub(super) fn answer(&mut self, said: &Said, out: &mut Vec<u8>) -> Result<(), ChapError> {
         let algorithm = chosen(required("CHAP_A", &said.algorithm)?)?;
         let id = identifier(required("CHAP_I", &said.id)?)?;
         let challenge = bytes("CHAP_C", required("CHAP_C", &said.challenge)?)?;
-        // RFC 7143 §9.2.1: a challenge that we would send ourselves is not answered.
+        // RFC 7143 §9.2.1: answering our own challenge would give a reflecting peer the response it needs.
         if self.mutual.is_some() && challenge == self.challenge {
             return Err(ChapError::Reflected);
         }
@@ -250,7 +249,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Judges the target's proof.
+    /// Verifies the target's response.
     pub(super) fn judge(&mut self, said: &Said) -> Result<(), ChapError> {
         let (Some(mutual), Some(algorithm)) = (&self.mutual, self.algorithm) else {
             return Err(ChapError::Unproven);
@@ -258,7 +257,7 @@ impl Exchange {
         let name = required("CHAP_N", &said.name)?;
         let response = bytes("CHAP_R", required("CHAP_R", &said.response)?)?;
         let expected = algorithm.response(self.id, &mutual.secret, &self.challenge);
-        // The proof first, so that a stranger does not learn which name would be right.
+        // Response before name, so that a peer without the secret does not learn which name is expected.
         if !bool::from(expected.ct_eq(&response)) {
             return Err(ChapError::Proof);
         }
@@ -269,12 +268,12 @@ impl Exchange {
         Ok(())
     }
 
-    /// Whether the target shall prove itself.
+    /// Whether the target has to authenticate itself.
     pub(super) fn is_mutual(&self) -> bool {
         self.mutual.is_some()
     }
 
-    /// Whether the security stage may end: whoever had to prove something did.
+    /// Whether authentication is complete in all required directions.
     pub(super) fn is_done(&self) -> bool {
         self.algorithm.is_some() && (self.proven || self.mutual.is_none())
     }

@@ -1,6 +1,6 @@
-//! The question which targets there are (SendTargets, RFC 7143 Appendix C): one text request, and as many more as the answer takes.
-//! It promises names and portals that can be used, and an end: so many bytes, exchanges, targets and portals. The session it runs in,
-//! and its numbers, are not known here.
+//! SendTargets (RFC 7143 Appendix C): one text request, and further ones while the target's answer continues. Names and portals are
+//! validated, and the answer is bounded in bytes, responses, targets and portals. The caller runs the discovery session and fills in the
+//! sequence numbers.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,63 +18,63 @@ mod tests;
 
 /// Most bytes of an answer.
 pub const MAX_ANSWER: usize = 1 << 20;
-/// Most responses it may come in.
+/// Most text responses of an answer.
 const MAX_RESPONSES: u32 = 1024;
 /// Most targets.
 pub const MAX_TARGETS: usize = 4096;
 /// Most portals of one target.
 pub const MAX_PORTALS: usize = 64;
 
-/// A target that there is.
+/// A target that was listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetRecord {
-    /// Its name.
+    /// iSCSI name.
     pub name: String,
-    /// Where it is. None: where the question was asked.
+    /// TargetAddress values. Empty: the address that was asked.
     pub addresses: Vec<Portal>,
 }
 
-/// How the question goes.
+/// State after a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// There is more: ask [`Discovery::next`].
+    /// The answer continues: send the request of [`Discovery::next`].
     Again,
-    /// All targets, in the order they came.
+    /// All targets, in the order of the answer.
     Done(Vec<TargetRecord>),
 }
 
-/// Why the question was not answered. The target is to blame for all but the last.
+/// Why discovery failed. The target is at fault for all but the last.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DiscoveryError {
-    /// Not the answer to our question.
+    /// The response has another task tag.
     #[error("the target answers task {got:#x}, expected {expected:#x}")]
     Task {
         /// Ours.
         expected: u32,
-        /// What came.
+        /// The tag received.
         got: u32,
     },
-    /// There is more, but no tag to ask for it with.
+    /// The answer continues without a target transfer tag.
     #[error("the target's answer goes on, without a tag to ask for the rest")]
     NoTag,
-    /// The text cannot be read.
+    /// The text cannot be parsed.
     #[error("the target sent text that cannot be read: {0}")]
     Text(#[from] Malformed),
-    /// More than we keep.
+    /// A limit was exceeded.
     #[error("the target lists more than {limit} {what}")]
     TooMuch {
         /// The limit.
         limit: usize,
-        /// Of what.
+        /// The thing that is limited.
         what: &'static str,
     },
-    /// A name that no target can have.
+    /// An invalid target name.
     #[error("the target lists \"{name}\", which is no name of a target")]
     Name {
         /// The beginning of it.
         name: String,
     },
-    /// An address that cannot be read, or that belongs to no target.
+    /// An address that cannot be parsed, or that precedes any TargetName.
     #[error("the target lists the address \"{address}\", {why}")]
     Address {
         /// The beginning of it.
@@ -82,10 +82,10 @@ pub enum DiscoveryError {
         /// What is wrong.
         why: &'static str,
     },
-    /// It does not answer such questions.
+    /// The target answers the key SendTargets with a refusal.
     #[error("the target does not answer SendTargets: {answer}")]
     Refused {
-        /// What it says instead.
+        /// Its value.
         answer: String,
     },
     /// A response after the end.
@@ -93,7 +93,7 @@ pub enum DiscoveryError {
     Over,
 }
 
-/// The question under way.
+/// A SendTargets request in progress.
 #[derive(Debug)]
 pub struct Discovery {
     itt: u32,
@@ -105,7 +105,7 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// Asks for all targets, under this task tag.
+    /// Requests all targets, under this task tag.
     pub fn new(itt: u32) -> Discovery {
         Discovery {
             itt,
@@ -117,7 +117,7 @@ impl Discovery {
         }
     }
 
-    /// The next request and its text. CmdSN and ExpStatSN are left to whoever counts them.
+    /// The next request and its text. The caller fills in CmdSN and ExpStatSN.
     pub fn next(&self) -> (TextRequest, Vec<u8>) {
         let mut text = Vec::new();
         if self.responses == 0 {
@@ -161,7 +161,7 @@ impl Discovery {
         if response.is_final && !response.more {
             return read(&self.heard).map(Found::Done);
         }
-        // RFC 7143 §11.11.4: whoever has more to say gives a tag to ask for it.
+        // RFC 7143 §11.11.4: a response that is not final has a target transfer tag, with which the rest is requested.
         if response.ttt == NO_TAG {
             return Err(DiscoveryError::NoTag);
         }
@@ -177,7 +177,7 @@ fn limit(got: usize, limit: usize, what: &'static str) -> Result<(), DiscoveryEr
     }
 }
 
-/// Reads the whole answer: names, each followed by its addresses.
+/// Parses the whole answer: names, each followed by its addresses.
 fn read(answer: &[u8]) -> Result<Vec<TargetRecord>, DiscoveryError> {
     let mut records: Vec<TargetRecord> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
@@ -186,7 +186,7 @@ fn read(answer: &[u8]) -> Result<Vec<TargetRecord>, DiscoveryError> {
         match pair? {
             ("TargetName", name) => {
                 let place = match places.entry(name) {
-                    // A target may be listed again, with other addresses.
+                    // A name may be repeated, with other addresses.
                     Entry::Occupied(known) => *known.get(),
                     Entry::Vacant(new) => {
                         limit(records.len() + 1, MAX_TARGETS, "targets")?;
@@ -204,7 +204,7 @@ fn read(answer: &[u8]) -> Result<Vec<TargetRecord>, DiscoveryError> {
                 let answer = clip(answer);
                 return Err(DiscoveryError::Refused { answer });
             }
-            // Aliases and whatever a vendor adds.
+            // TargetAlias and vendor-specific keys.
             _ => {}
         }
     }

@@ -1,6 +1,5 @@
-//! Why a login or a search for targets came to nothing, in words. Each error says who is to blame and, where it can, what to do.
-//! It promises to show at most a short piece of what a peer said, and never a secret. What happens to the connection is not known
-//! here: after any error it is of no use and should be closed.
+//! Errors of login and discovery. Each names the party at fault and, where possible, a remedy. At most 64 characters of a peer's
+//! text are repeated, and no secrets. After any of them the connection has to be closed.
 
 use thiserror::Error;
 use verbena_wire::Malformed;
@@ -11,26 +10,26 @@ use super::chap::ChapError;
 #[cfg(test)]
 mod tests;
 
-/// Most characters of a peer's text that an error repeats.
+/// Most characters of a peer's text in an error.
 const SHOWN: usize = 64;
 
-/// Who has to do something about an error.
+/// The party at fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
-    /// Whoever filled in the offer: a name, a secret or a wish is wrong.
+    /// The caller: a name, a secret or a value of the offer is wrong.
     Offer,
-    /// The target, or somebody who pretends to be it: it broke the protocol.
+    /// The target, or a peer that poses as it: it violated the protocol.
     Target,
-    /// Nobody: the target has no room or does not serve now. Trying later may help.
+    /// Neither: the target lacks resources or is out of service. A later attempt may succeed.
     Room,
-    /// Nobody: both sides are right, and have nothing in common.
+    /// Neither: the sides have no value in common.
     Neither,
 }
 
 /// Why a login failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LoginError {
-    /// The offer cannot be made.
+    /// The offer is invalid.
     #[error("{what} cannot be offered: {why}")]
     Offer {
         /// The field.
@@ -38,111 +37,111 @@ pub enum LoginError {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// The target ended the login.
+    /// The target rejected the login.
     #[error("the target refuses the login ({status}): {advice}")]
     Refused {
-        /// What it said.
+        /// Its status.
         status: LoginStatus,
-        /// Who has to do something.
+        /// The party at fault.
         blame: Blame,
-        /// And what.
+        /// The remedy.
         advice: &'static str,
     },
-    /// The target moved and does not say where to.
+    /// A redirection without a valid address.
     #[error("the target says that it moved, to \"{address}\", which is no address")]
     Nowhere {
-        /// What came as TargetAddress.
+        /// The value of TargetAddress.
         address: String,
     },
-    /// A response that is not to our request.
+    /// A response to another request.
     #[error("the target answers another login: {field} {got:#x}, expected {expected:#x}")]
     Echo {
-        /// The field that should be as in the request.
+        /// The field that a response has to repeat.
         field: &'static str,
-        /// As in the request.
+        /// Value of the request.
         expected: u64,
-        /// As in the response.
+        /// Value of the response.
         got: u64,
     },
-    /// A version that we did not offer.
+    /// A version that was not offered.
     #[error("the target speaks version {got} of iSCSI, only 0 was offered")]
     Version {
-        /// What came.
+        /// Version-active of the response.
         got: u8,
     },
-    /// The target is in a stage that we are not in, or goes to one that it may not go to.
+    /// A stage other than ours, or a transition that was not requested.
     #[error("the target went from stage {from} to {to}, which it was not asked to")]
     Stage {
         /// The stage of its response.
         from: Stage,
-        /// The stage it goes to, or the same.
+        /// Its next stage, or the same.
         to: Stage,
     },
-    /// A step that has to be taken was not.
+    /// The target left out a mandatory step.
     #[error("the target skips a step of the login")]
     Skipped,
-    /// The session has no number.
+    /// The TSIH is 0.
     #[error("the target ends the login without a number (TSIH) for the session")]
     NoSession,
-    /// The text cannot be read.
+    /// The text cannot be parsed.
     #[error("the target sent text that cannot be read: {0}")]
     Text(#[from] Malformed),
-    /// More text than a login needs.
+    /// The limit on text was exceeded.
     #[error("the target sent more than {limit} bytes of text")]
     TooMuchText {
         /// The limit.
         limit: usize,
     },
-    /// More steps than a login needs.
+    /// The limit on exchanges was exceeded.
     #[error("the login did not end after {limit} exchanges")]
     TooLong {
         /// The limit.
         limit: u32,
     },
-    /// Text in a response to a request whose own text goes on.
+    /// Text in a response while our C bit is set.
     #[error("the target interrupts text that goes on")]
     Interrupted,
-    /// A value that the key cannot have.
+    /// A value outside the key's range.
     #[error("the target sent {key}={value}, which should be {wants}")]
     Value {
         /// The key.
         key: String,
         /// The beginning of the value.
         value: String,
-        /// What would have been right.
+        /// The expected values.
         wants: &'static str,
     },
-    /// An answer that the key's rule does not allow (RFC 7143 §6.2).
+    /// An answer that the key's result function does not allow (RFC 7143 §6.2).
     #[error(
         "the target answered {key}={got} to an offer of {offered}, against the rule of that key"
     )]
     Inadmissible {
-        /// The key.
+        /// Our offer.
         key: &'static str,
-        /// What we offered.
+        /// The answer.
         offered: String,
         /// What came.
         got: String,
     },
-    /// The same key twice (RFC 7143 §6.3).
+    /// A key was negotiated twice (RFC 7143 §6.3).
     #[error("the target negotiates {key} again")]
     Repeated {
         /// The key.
         key: String,
     },
-    /// A key that has no place there.
+    /// A key that is not allowed in this stage or state.
     #[error("the target sent {key}, which it may not send now")]
     Misplaced {
         /// The key.
         key: String,
     },
-    /// The login is over, and the target still wants an answer.
+    /// The target's last response contains an offer that we cannot answer any more.
     #[error("the target ends the login and leaves its own offer of {key} without an answer")]
     Owed {
         /// The key.
         key: String,
     },
-    /// Digests are required and the target has none.
+    /// A required digest was not accepted.
     #[error(
         "{key}=CRC32C is required and the target refuses it: enable it there, or do not require it"
     )]
@@ -150,15 +149,15 @@ pub enum LoginError {
         /// The key.
         key: &'static str,
     },
-    /// The target does not take this connection for iSER.
+    /// RDMAExtensions was not accepted.
     #[error("the target refuses RDMAExtensions: connect without iSER, or enable it there")]
     NoIser,
-    /// No common way to prove who we are.
+    /// No common AuthMethod.
     #[error("no way of authentication in common: offered {offered}, the target answered {got}")]
     NoMethod {
-        /// What we offered.
+        /// Our offer.
         offered: &'static str,
-        /// What came.
+        /// The answer.
         got: String,
     },
     /// CHAP failed.
@@ -170,7 +169,7 @@ pub enum LoginError {
 }
 
 impl LoginError {
-    /// Who has to do something about it.
+    /// The party at fault.
     pub fn blame(&self) -> Blame {
         match self {
             LoginError::Offer { .. } | LoginError::Over => Blame::Offer,
@@ -183,7 +182,7 @@ impl LoginError {
         }
     }
 
-    /// The error of a status other than success and moved. Whether there were credentials changes what to do.
+    /// The error of a status other than success and redirection. The advice depends on whether credentials were given.
     pub(super) fn refused(status: LoginStatus, with_credentials: bool) -> LoginError {
         let (blame, advice) = advice(status, with_credentials);
         LoginError::Refused {
@@ -206,7 +205,7 @@ impl LoginError {
     }
 }
 
-/// RFC 7143 §11.13.5, from the side of whoever has to mend it.
+/// Fault and remedy of each status (RFC 7143 §11.13.5).
 fn advice(status: LoginStatus, with_credentials: bool) -> (Blame, &'static str) {
     use LoginStatus as Is;
     match status {
@@ -253,7 +252,7 @@ fn advice(status: LoginStatus, with_credentials: bool) -> (Blame, &'static str) 
     }
 }
 
-/// The beginning of what a peer said, fit to be shown.
+/// The beginning of a peer's text, escaped.
 pub(super) fn clip(text: &str) -> String {
     let mut shown: String = text
         .chars()

@@ -1,5 +1,5 @@
-//! What we want of a target: names, wishes and credentials. An offer promises nothing until a login takes it, which refuses values
-//! that no target could accept. What the target makes of it is not known here.
+//! What an initiator requests of a target: names, preferred values and credentials. `check` runs when a login begins and rejects values
+//! that are outside a key's range or that contradict each other.
 
 use verbena_wire::iscsi::text;
 
@@ -12,34 +12,34 @@ mod tests;
 
 /// Most bytes of an iSCSI name (RFC 7143 §4.2.7.1).
 pub const MAX_NAME: usize = 223;
-/// Most bytes of other text that we declare.
+/// Most bytes of other text values that we declare.
 const MAX_WORDS: usize = 255;
 
-/// What the session is for.
+/// SessionType.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Purpose {
-    /// Commands to the target of this name.
+    /// Normal: commands to the target of this name.
     Target(String),
-    /// The question which targets there are.
+    /// Discovery: SendTargets only.
     Discovery,
 }
 
-/// What we think of digests.
+/// Preference for a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DigestWish {
-    /// No.
+    /// CRC32C is not offered.
     #[default]
     None,
-    /// Only if the target insists.
+    /// Offered after None.
     Accepted,
-    /// If the target can.
+    /// Offered before None.
     Preferred,
-    /// Or no session at all.
+    /// Offered alone: without it the login fails.
     Required,
 }
 
 impl DigestWish {
-    /// As an offer, in order of preference.
+    /// The value of the key, in order of preference.
     pub(super) const fn list(self) -> &'static str {
         match self {
             DigestWish::None => "None",
@@ -50,19 +50,19 @@ impl DigestWish {
     }
 }
 
-/// What else is said when the connection runs on RDMA (RFC 7145 §6).
+/// Keys that are offered in addition on RDMA (RFC 7145 §6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IserOffer {
     /// InitiatorRecvDataSegmentLength: most bytes of data in a control PDU to us.
     pub max_recv: u32,
     /// TargetRecvDataSegmentLength: most bytes of data in a control PDU to the target.
     pub max_send: u32,
-    /// MaxOutstandingUnexpectedPDUs: PDUs that the target may send without being asked, 0 for any number, but not 1.
+    /// MaxOutstandingUnexpectedPDUs: unexpected PDUs that the target may have outstanding, 0 for any number, but not 1.
     pub unexpected: u32,
 }
 
 impl Default for IserOffer {
-    /// Room for 64 PDUs of 8 KiB that nobody asked for: data itself does not move in PDUs.
+    /// 64 unexpected PDUs of 8 KiB: data itself does not move in PDUs.
     fn default() -> IserOffer {
         IserOffer {
             max_recv: 8192,
@@ -72,48 +72,48 @@ impl Default for IserOffer {
     }
 }
 
-/// What we want.
+/// What a login offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// InitiatorName: who we are.
+    /// InitiatorName.
     pub initiator: String,
-    /// InitiatorAlias: the same for people.
+    /// InitiatorAlias: a name for display.
     pub alias: Option<String>,
-    /// What the session is for.
+    /// SessionType, and TargetName.
     pub purpose: Purpose,
-    /// HeaderDigest. None of them on RDMA, which has its own.
+    /// HeaderDigest. Not used on RDMA, where MPA has a CRC.
     pub header_digest: DigestWish,
     /// DataDigest.
     pub data_digest: DigestWish,
     /// MaxRecvDataSegmentLength: most bytes of data in a PDU to us.
     pub max_recv: u32,
-    /// MaxBurstLength: most bytes that the target asks for, or sends, in one go.
+    /// MaxBurstLength: most bytes of one solicited data sequence.
     pub max_burst: u32,
-    /// FirstBurstLength: most bytes that may leave without being asked for.
+    /// FirstBurstLength: most bytes of unsolicited data of one command.
     pub first_burst: u32,
-    /// ImmediateData: they may leave with the command.
+    /// ImmediateData: the command PDU may carry data.
     pub immediate_data: bool,
-    /// InitialR2T: what does not leave with the command waits to be asked for.
+    /// InitialR2T: data that is not immediate waits for an R2T.
     pub initial_r2t: bool,
     /// MaxOutstandingR2T.
     pub max_r2t: u16,
-    /// DefaultTime2Wait: seconds before a lost session may be taken up again.
+    /// DefaultTime2Wait: seconds before a lost session may be reinstated.
     pub time2wait: u16,
     /// DefaultTime2Retain: seconds for which a lost session is kept.
     pub time2retain: u16,
-    /// The connection runs on RDMA.
+    /// Parameters of iSER, if the connection runs on RDMA.
     pub iser: Option<IserOffer>,
-    /// Pass through the security stage without credentials too: one exchange more, which some targets insist on.
+    /// Begin with the SecurityNegotiation stage even without credentials: one more exchange, which some targets require.
     pub two_step: bool,
-    /// How we prove who we are.
+    /// Our CHAP credentials.
     pub chap: Option<Chap>,
-    /// How the target has to prove who it is: its name and another secret.
+    /// The target's CHAP credentials, which it has to prove: its name and another secret.
     pub mutual: Option<Chap>,
 }
 
 impl Offer {
-    /// The usual offer. Bursts of 1 MiB take a quarter of the round trips of the protocol's default, and 256 KiB that need not be
-    /// asked for save small writes theirs. Both are choices, not measured.
+    /// The usual offer. Bursts of 1 MiB take a quarter of the R2Ts of the protocol's default, and 256 KiB of unsolicited data save small
+    /// writes a round trip. Both are choices, not measured.
     pub fn new(initiator: impl Into<String>, purpose: Purpose) -> Offer {
         Offer {
             initiator: initiator.into(),
@@ -136,7 +136,7 @@ impl Offer {
         }
     }
 
-    /// Who we are and whom we want: in the first request, whatever its stage (RFC 7143 §6.3).
+    /// The declarations of the first request, in either stage (RFC 7143 §6.3).
     pub(super) fn names(&self) -> Vec<u8> {
         let mut text = Vec::new();
         text::push(&mut text, "InitiatorName", &self.initiator);
@@ -153,12 +153,12 @@ impl Offer {
         text
     }
 
-    /// Whether the login begins with the security stage.
+    /// Whether the login begins with the SecurityNegotiation stage.
     pub(super) fn has_security_stage(&self) -> bool {
         self.two_step || self.chap.is_some()
     }
 
-    /// The methods of authentication, in order of preference. A target that shall prove itself has no choice.
+    /// AuthMethod, in order of preference. With mutual CHAP there is no alternative.
     pub(super) fn methods(&self) -> &'static str {
         match (&self.chap, &self.mutual) {
             (Some(_), Some(_)) => "CHAP",
@@ -167,12 +167,12 @@ impl Offer {
         }
     }
 
-    /// iSER is for sessions that carry commands (RFC 7145 §6.3).
+    /// iSER is for normal sessions only (RFC 7145 §6.3).
     pub(super) fn iser(&self) -> Option<IserOffer> {
         self.iser.filter(|_| self.purpose != Purpose::Discovery)
     }
 
-    /// Refuses what no target could accept.
+    /// Rejects values that no target could accept.
     pub(super) fn check(&self) -> Result<(), LoginError> {
         name("InitiatorName", &self.initiator)?;
         if let Purpose::Target(target) = &self.purpose {
@@ -237,7 +237,7 @@ impl Offer {
         let what = "mutual CHAP";
         match (&self.chap, &self.mutual) {
             (None, Some(_)) => refuse(true, what, "it needs credentials of our own too"),
-            // RFC 7143 §9.2.1: one secret for both directions can be reflected.
+            // RFC 7143 §9.2.1: with one secret for both directions, a response can be reflected.
             (Some(own), Some(mutual)) => refuse(
                 own.secret == mutual.secret,
                 what,

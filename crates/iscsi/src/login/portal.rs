@@ -1,5 +1,5 @@
-//! Where a target can be reached: `host[:port][,group]`, as TargetAddress says it (RFC 7143 §13.8). A portal promises a host that is a
-//! name or an address and nothing else. Whether the name leads anywhere is not known here.
+//! The address of a target portal: `host[:port][,group]`, the syntax of TargetAddress (RFC 7143 §13.8). The host of a parsed portal is an
+//! IPv6 address or consists of characters of host names; it is not resolved here.
 
 use core::fmt;
 use core::net::Ipv6Addr;
@@ -9,22 +9,22 @@ use verbena_wire::iscsi::PORT;
 #[cfg(test)]
 mod tests;
 
-/// Most bytes of a host's name.
+/// Most bytes of a host.
 const MAX_HOST: usize = 255;
 
-/// An address of a target.
+/// The address of a target portal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Portal {
-    /// A name, or an address of IPv4 or IPv6; the latter without its brackets.
+    /// A host name, or an IPv4 or IPv6 address, the latter without brackets.
     pub host: String,
     /// The TCP port.
     pub port: u16,
-    /// Number of the portal group; a target that moved does not say it.
+    /// Portal group tag; absent in a redirection.
     pub group: Option<u16>,
 }
 
 impl Portal {
-    /// Reads the value of a TargetAddress.
+    /// Parses the value of a TargetAddress.
     pub fn parse(value: &str) -> Option<Portal> {
         let (place, group) = match value.split_once(',') {
             Some((place, group)) => (place, Some(digits(group)?)),
@@ -55,12 +55,12 @@ impl Portal {
     }
 }
 
-/// Names beyond ASCII come in UTF-8 as well; only what could end or change the address is refused.
+/// Host names may be UTF-8; only characters that would delimit or change the address are rejected.
 fn is_of_a_name(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '.' | '-' | '_')
 }
 
-/// A plain decimal number: a sign, which Rust would take, is none.
+/// A decimal number without a sign, which `parse` would accept.
 fn digits(text: &str) -> Option<u16> {
     let plain = text.bytes().all(|b| b.is_ascii_digit());
     plain.then(|| text.parse().ok())?

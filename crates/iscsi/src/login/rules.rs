@@ -1,5 +1,5 @@
-//! The keys of a session and how two values become one (RFC 7143 §13, RFC 7145 §6), as a table. Booleans are 0 and 1, so that AND is
-//! the least of two values and OR the most. What either side says is not known here.
+//! The negotiated keys of a session and their result functions (RFC 7143 §13, RFC 7145 §6), as a table. Booleans are 0 and 1, so that AND
+//! is the minimum of two values and OR the maximum.
 
 use core::ops::RangeInclusive;
 
@@ -11,43 +11,43 @@ use super::error::LoginError;
 #[cfg(test)]
 mod tests;
 
-/// What lengths of data can be.
+/// Range of data lengths.
 pub(super) const SIZES: RangeInclusive<u32> = 512..=MAX_DATA;
-/// Most seconds of the times of a session.
+/// Upper bound of DefaultTime2Wait and DefaultTime2Retain, in seconds.
 pub(super) const MAX_TIME: u32 = 3600;
 
 const BOOLEAN: RangeInclusive<u32> = 0..=1;
 const COUNT: RangeInclusive<u32> = 1..=65535;
 const TIME: RangeInclusive<u32> = 0..=MAX_TIME;
 
-/// How a value is written.
+/// Type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Boolean,
     Number,
 }
 
-/// Which of two values holds.
+/// Result function of two values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pick {
     Least,
     Most,
 }
 
-/// When we speak of a key first.
+/// When we offer a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum When {
     /// In every session.
     Always,
-    /// In sessions that carry commands.
+    /// In normal sessions.
     Normal,
-    /// When the connection runs on RDMA; else it is not known at all.
+    /// On RDMA; otherwise the key is not understood.
     Iser,
-    /// Never: only if the target does.
+    /// Never: we only answer the target's offer.
     Asked,
 }
 
-/// The keys that both sides have a value for.
+/// Keys that are negotiated (not declared).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
     RdmaExtensions,
@@ -75,7 +75,7 @@ pub(super) struct Rule {
     pub(super) form: Form,
     pub(super) pick: Pick,
     pub(super) range: RangeInclusive<u32>,
-    /// What holds if nobody speaks of it.
+    /// The value if neither side offers the key.
     pub(super) default: u32,
     pub(super) when: When,
 }
@@ -111,7 +111,7 @@ const fn boolean(key: Key, name: &'static str, pick: Pick, default: bool, when: 
     }
 }
 
-/// The table, in the order in which keys are offered: RDMAExtensions before what depends on it.
+/// The table, in the order in which keys are offered: RDMAExtensions before the keys that depend on it.
 #[rustfmt::skip]
 pub(super) const RULES: [Rule; 15] = {
     use {Key as K, Pick::*, When::*};
@@ -135,7 +135,7 @@ pub(super) const RULES: [Rule; 15] = {
 };
 
 impl Rule {
-    /// What holds if one side says `a` and the other `b`.
+    /// The result of the values of both sides.
     pub(super) fn combine(&self, a: u32, b: u32) -> u32 {
         match self.pick {
             Pick::Least => a.min(b),
@@ -143,7 +143,7 @@ impl Rule {
         }
     }
 
-    /// Reads a value.
+    /// Parses a value.
     pub(super) fn read(&self, value: &str) -> Result<u32, LoginError> {
         match self.form {
             Form::Number => ranged(self.name, value, &self.range),
@@ -153,7 +153,7 @@ impl Rule {
         }
     }
 
-    /// Writes one.
+    /// Formats a value.
     pub(super) fn write(&self, value: u32) -> String {
         match self.form {
             Form::Number => value.to_string(),
@@ -162,7 +162,7 @@ impl Rule {
     }
 }
 
-/// A number within a range, or an error with both.
+/// A number within a range, or an error that names the range.
 pub(super) fn ranged(
     name: &str,
     value: &str,
@@ -181,7 +181,7 @@ pub(super) fn ranged(
     fits.ok_or_else(|| LoginError::value(name, value, wants))
 }
 
-/// One of the three answers that are no value (RFC 7143 §6.2).
+/// One of the three answers that are not values (RFC 7143 §6.2).
 pub(super) fn is_refusal(value: &str) -> bool {
     matches!(value, "NotUnderstood" | "Irrelevant" | "Reject")
 }

@@ -1,5 +1,5 @@
-//! What a login comes to: terms, or another address. It promises that a session which is settled has its number and its terms.
-//! How it came to that is not known here.
+//! Results of a login: negotiated parameters, or a redirection. A [`Settled`] always has a TSIH other than 0.
+//! How the login arrives at them is in `login`.
 
 use verbena_wire::iscsi::text;
 
@@ -8,56 +8,56 @@ use super::error::{LoginError, clip};
 use super::portal::Portal;
 use crate::Terms;
 
-/// How a login goes.
+/// State of a login after a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
-    /// There is more to say: ask [`Login::next`](super::Login::next).
+    /// Not finished: send the request of [`Login::next`](super::Login::next).
     Again,
     /// The full feature phase begins.
     Done(Settled),
-    /// The target is elsewhere: close this connection and log in there.
+    /// Redirection: close this connection and log in at the address given.
     Moved {
-        /// Where.
+        /// The new address.
         address: Portal,
-        /// For good, so that the new address is worth keeping.
+        /// Moved permanently (status 0x0102), so that the new address may be stored.
         permanent: bool,
     },
 }
 
-/// Who proved what.
+/// Which sides authenticated themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
-    /// Nobody anything.
+    /// Neither.
     None,
-    /// We proved who we are.
+    /// The initiator.
     Initiator,
-    /// Both sides did.
+    /// Both.
     Mutual,
 }
 
-/// What a login came to.
+/// Result of a successful login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
-    /// The terms of the connection.
+    /// Operational parameters of the connection.
     pub terms: Terms,
-    /// Those of iSER, if the connection runs on RDMA.
+    /// Parameters of iSER, if the connection runs on RDMA.
     pub iser: Option<IserTerms>,
-    /// The target's number for the session.
+    /// Target session identifying handle.
     pub tsih: u16,
-    /// What the target calls itself to people.
+    /// TargetAlias.
     pub target_alias: Option<String>,
-    /// The portal group that we reached.
+    /// TargetPortalGroupTag.
     pub portal_group: Option<u16>,
-    /// Seconds to wait before a lost session is taken up again.
+    /// DefaultTime2Wait: seconds to wait before a lost session is reinstated.
     pub time2wait: u16,
-    /// Seconds for which the target keeps a lost session.
+    /// DefaultTime2Retain: seconds for which the target keeps a lost session.
     pub time2retain: u16,
-    /// Who proved what.
+    /// Which sides authenticated themselves.
     pub proof: Proof,
 }
 
 impl Progress {
-    /// Reads where a target went (RFC 7143 §11.13.5). What else it says does not matter any more.
+    /// Reads TargetAddress of a redirection (RFC 7143 §11.13.5). Other keys are ignored.
     pub(super) fn moved(data: &[u8], permanent: bool) -> Result<Progress, LoginError> {
         let mut address = "";
         for pair in text::Pairs::new(data) {

@@ -1,42 +1,42 @@
-//! The steps of a login as a table (RFC 7143 §6.3): what we said last, and what follows when the target answers. It promises that no
-//! answer leads past a step that has to be taken. Texts, and whether a proof is good, are not known here.
+//! The transitions of a login as a table (RFC 7143 §6.3): the state is what was sent last, the event what the target answered. No
+//! sequence of events skips a mandatory step. Text and the verification of CHAP are in other files.
 
 use verbena_wire::iscsi::Stage;
 
 #[cfg(test)]
 mod tests;
 
-/// What we said last and want an answer to.
+/// What was sent last and awaits an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// Names, and how we can prove who we are.
+    /// Names and AuthMethod.
     Method,
-    /// The algorithms of CHAP.
+    /// CHAP_A.
     Algorithms,
-    /// The answer to the target's challenge.
+    /// CHAP_N and CHAP_R, the response to the target's challenge.
     Prove,
-    /// That we want to leave the security stage.
+    /// The request to leave the SecurityNegotiation stage.
     Leave,
     /// The operational keys.
     Operate,
-    /// Nothing: the login succeeded.
+    /// Nothing: the login succeeded, the full feature phase begins.
     Full,
-    /// Nothing: it ended otherwise.
+    /// Nothing: the login failed or was redirected.
     Over,
 }
 
-/// What the target did.
+/// What the target's response contained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
-    /// It wants no proof.
+    /// AuthMethod=None.
     ChoseNone,
-    /// It wants CHAP.
+    /// AuthMethod=CHAP.
     ChoseChap,
-    /// It sent its challenge.
+    /// CHAP_A, CHAP_I and CHAP_C.
     Challenged,
-    /// It said something, and stays in the stage.
+    /// Anything else, without a stage transition.
     Stayed,
-    /// It leaves the stage, as we asked.
+    /// The stage transition that was requested.
     Moved,
 }
 
@@ -52,12 +52,12 @@ impl State {
         State::Over,
     ];
 
-    /// What follows, or nothing if the target may not do this.
+    /// The next state, or `None` if the target may not do this.
     pub(super) const fn next(self, event: Event) -> Option<State> {
         match (self, event) {
             (State::Method, Event::ChoseNone) => Some(State::Leave),
             (State::Method, Event::ChoseChap) => Some(State::Algorithms),
-            // A target that was offered nothing but None may leave without a word.
+            // A target that was offered AuthMethod=None only may leave the stage without answering the key.
             (State::Method, Event::Moved) => Some(State::Operate),
             (State::Algorithms, Event::Challenged) => Some(State::Prove),
             (State::Prove, Event::Stayed) => Some(State::Leave),
@@ -70,7 +70,7 @@ impl State {
         }
     }
 
-    /// The stage it belongs to.
+    /// The stage that the state belongs to.
     pub(super) const fn stage(self) -> Stage {
         match self {
             State::Method | State::Algorithms | State::Prove | State::Leave => Stage::Security,
@@ -79,7 +79,7 @@ impl State {
         }
     }
 
-    /// The stage that we ask for with the end of our text. `open` says that the method is not settled by our offer.
+    /// The next stage that the end of our text requests. `open`: the offer leaves AuthMethod to the target.
     pub(super) const fn asks_for(self, open: bool) -> Option<Stage> {
         match self {
             State::Method if open => None,

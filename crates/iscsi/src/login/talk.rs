@@ -1,43 +1,42 @@
-//! The text of a login in both directions: long text is cut into PDUs and put together again (RFC 7143 §6.2, the C bit).
-//! It promises whole texts, and an end: so many bytes and so many exchanges, whatever the target does. What the text says is not
-//! known here.
+//! The text of a login in both directions: text longer than a PDU is split and reassembled with the C bit (RFC 7143 §6.2). The target's
+//! text is bounded by [`MAX_TEXT`] bytes and the login by [`MAX_EXCHANGES`] exchanges. The text is not interpreted here.
 
 use super::error::LoginError;
 
 #[cfg(test)]
 mod tests;
 
-/// Most bytes of text in one PDU of a login: nothing else was declared yet (RFC 7143 §13.12).
+/// Most bytes of text in one PDU of a login: the default, as nothing else was declared yet (RFC 7143 §13.12).
 pub(super) const MAX_CHUNK: usize = 8192;
 /// Most bytes of text that the target may send in a whole login.
 pub const MAX_TEXT: usize = 65536;
 /// Most requests of a login.
 pub const MAX_EXCHANGES: u32 = 64;
 
-/// The text under way.
+/// Text of a login in progress.
 #[derive(Debug, Default)]
 pub(super) struct Talk {
-    /// What we say.
+    /// Our text.
     out: Vec<u8>,
-    /// Bytes of it that were answered.
+    /// Bytes of `out` whose request was answered.
     answered: usize,
-    /// What the target said so far of a text that goes on.
+    /// The target's text so far, while its C bit is set.
     heard: Vec<u8>,
-    /// The target's last response goes on: we say nothing until it is done.
+    /// The last response had the C bit: our requests are empty until the text is complete.
     listening: bool,
-    /// Bytes heard in the whole login.
+    /// Bytes received in the whole login.
     total: usize,
     exchanges: u32,
 }
 
 impl Talk {
-    /// Text for the next requests.
+    /// Sets the text of the next requests.
     pub(super) fn say(&mut self, text: Vec<u8>) {
         self.out = text;
         self.answered = 0;
     }
 
-    /// The text of the next request, and whether it goes on.
+    /// The text of the next request, and whether its C bit is set.
     pub(super) fn chunk(&self) -> (&[u8], bool) {
         let rest = self.out.get(self.answered..).unwrap_or_default();
         match rest.split_at_checked(MAX_CHUNK) {
@@ -46,12 +45,12 @@ impl Talk {
         }
     }
 
-    /// Whether the next request is the last of what we have to say, so that it may ask to leave the stage.
+    /// Whether the next request ends our text, so that it may request a stage transition.
     pub(super) fn is_last(&self) -> bool {
         !self.listening && !self.chunk().1
     }
 
-    /// Takes the text of a response. The whole text comes out when both sides have said theirs.
+    /// Takes the text of a response. Returns the target's text once both sides' texts are complete.
     pub(super) fn hear(&mut self, more: bool, data: &[u8]) -> Result<Option<Vec<u8>>, LoginError> {
         self.exchanges += 1;
         if self.exchanges > MAX_EXCHANGES {
@@ -61,7 +60,7 @@ impl Talk {
         let (chunk, goes_on) = self.chunk();
         let said = chunk.len();
         if goes_on {
-            // RFC 7143 §6.2: until our text is whole, the target answers without any.
+            // RFC 7143 §6.2: while our C bit is set, the target answers with an empty text.
             if more || !data.is_empty() {
                 return Err(LoginError::Interrupted);
             }

@@ -1,4 +1,4 @@
-//! Logins from end to end: against bytes of a real target, against a scripted one, and against anything at all.
+//! Logins from end to end: against recorded bytes of a real target, a scripted target, and random input.
 
 mod hostile;
 mod live;
@@ -21,7 +21,7 @@ pub(super) fn login(offer: Offer) -> Login {
     Login::new(offer, ISID, RANDOM).unwrap()
 }
 
-/// A response to what the login would ask next, staying in its stage.
+/// A response to the login's next request that stays in the stage.
 pub(super) fn response(login: &Login) -> LoginResponse {
     let (request, _) = login.next();
     LoginResponse {
@@ -40,7 +40,7 @@ pub(super) fn response(login: &Login) -> LoginResponse {
     }
 }
 
-/// The same, agreeing to leave the stage.
+/// A response that makes the stage transition the next request asks for.
 pub(super) fn agreeing(login: &Login) -> LoginResponse {
     LoginResponse {
         nsg: login.next().0.nsg,
@@ -49,7 +49,7 @@ pub(super) fn agreeing(login: &Login) -> LoginResponse {
     }
 }
 
-/// The text of pairs.
+/// Key=value pairs as text.
 pub(super) fn said(pairs: &[(&str, &str)]) -> Vec<u8> {
     let mut out = Vec::new();
     for (key, value) in pairs {
@@ -58,7 +58,7 @@ pub(super) fn said(pairs: &[(&str, &str)]) -> Vec<u8> {
     out
 }
 
-/// The pairs of a text, as one line.
+/// A text as one line.
 pub(super) fn line(text: &[u8]) -> String {
     String::from_utf8(text.to_vec()).unwrap().replace('\0', " ")
 }

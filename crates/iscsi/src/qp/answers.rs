@@ -1,6 +1,5 @@
-//! How much commands under way will bring at least: the lengths of their answers, in classes of powers of two.
-//! It promises never to name more than so many of the shortest of them have, whatever came and went.
-//! It refuses to know which command is which.
+//! A lower bound on the bytes that answers to outstanding commands will have. Lengths are counted in classes of powers of two; the bound
+//! takes every answer for as long as the lower end of the shortest class.
 
 use verbena_wire::iscsi::BHS_LEN;
 
@@ -8,16 +7,16 @@ use super::command::Command;
 use super::expect::MUCH;
 use crate::wr::Direction;
 
-/// One class for nothing, and one for each power of two that a length may begin with.
+/// One class for length 0, and one for each position of the highest set bit.
 const CLASSES: usize = 33;
-/// It is worth waiting for such a part of the answers under way: the target has the others to go on with.
+/// The fraction of the outstanding answers (1/4) that is waited for: the target meanwhile works on the others.
 const PART: usize = 4;
-/// For one alone nobody need wait.
+/// Fewest answers that are waited for together.
 const FEWEST: usize = 2;
-/// Nor for others behind one that is so long: it is worth a wake-up of its own.
+/// An answer of this length is worth a wake-up of its own.
 const LONG: usize = MUCH;
 
-/// Answers that are to come.
+/// Answers to come.
 #[derive(Debug)]
 pub(super) struct Answers {
     all: usize,
@@ -44,7 +43,7 @@ impl Answers {
         self.classes[class(command)] -= 1;
     }
 
-    /// Bytes that a part of them has at least; none if that is not several, or each is long.
+    /// Bytes that the fraction of them has at least; `None` if it is fewer than [`FEWEST`], or if every answer is long.
     pub(super) fn several(&self) -> Option<usize> {
         let part = self.all / PART;
         if part < FEWEST {
@@ -56,11 +55,11 @@ impl Answers {
     }
 }
 
-/// The class of what is read: 0 for nothing, else one more than the power of two that it begins with.
+/// The class of a command's read length: 0 for none, otherwise the position of the highest set bit plus one.
 fn class(command: &Command) -> usize {
     let len = match command.direction {
         Direction::Read => command.len,
-        // A status, or a request for data.
+        // A SCSI Response, or an R2T.
         Direction::Write | Direction::None => 0,
     };
     (u32::BITS - len.leading_zeros()) as usize

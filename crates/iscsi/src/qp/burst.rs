@@ -1,16 +1,15 @@
-//! A burst: a range of a command's data that the target asked for with an R2T, or that goes unasked behind its command.
-//! It promises Data-Out PDUs that cover the range exactly, in order, none longer than the target takes (RFC 7143 §11.7).
-//! It refuses to know where the bytes are.
+//! A burst: a range of a command's data that the target requested with an R2T, or that is sent unsolicited after the command PDU. Its
+//! Data-Out PDUs cover the range exactly and in order, none longer than the target's MaxRecvDataSegmentLength (RFC 7143 §11.7).
 
 use verbena_wire::iscsi::{DataOut, Lun};
 
-/// A range that is to leave.
+/// A range to be sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Burst {
     /// The command's slot.
     pub(super) slot: u32,
     pub(super) itt: u32,
-    /// The R2T's, or none.
+    /// Target transfer tag of the R2T, or the reserved value.
     pub(super) ttt: u32,
     pub(super) lun: Lun,
     pub(super) offset: u32,
@@ -19,7 +18,7 @@ pub(super) struct Burst {
 }
 
 impl Burst {
-    /// The header of the next PDU, and whether it is the last.
+    /// The header of the next PDU; F is set on the last.
     pub(super) fn next(&mut self, max_send: u32, exp_stat_sn: u32) -> DataOut {
         let len = self.left.min(max_send.max(1));
         let pdu = DataOut {

@@ -1,12 +1,12 @@
-//! Taking a single command back: its entry is destroyed, its buffers are its consumer's again, and whatever comes for it later fails
-//! its checks (M12). It promises one end for every command: whoever takes one back sees it flushed, and no response.
-//! It refuses to tell the target: who cancels what was sent has had it aborted before (RFC 7143 §11.5.1), or wants no more of it.
+//! Cancellation of a single command: its table entry is removed, its buffers belong to the consumer again, and later PDUs for it fail
+//! their checks (M12). A cancelled command completes as flushed, and no response is delivered. The target is not informed: a caller that
+//! cancels a command that was sent has aborted it before (RFC 7143 §11.5.1), or ignores its outcome.
 //!
-//! | where the command is | what is left of it |
+//! | state of the command | effect |
 //! | --- | --- |
-//! | in the send queue | nothing: it had no tag and no number |
-//! | sent, or on its way | its own PDU leaves, since its CmdSN must come; data that has not begun to leave does not |
-//! | amid a Data-In | the rest of that PDU is read and thrown away |
+//! | in the send queue | removed: it had no tag and no CmdSN |
+//! | sent, or being sent | the command PDU is sent, since the target expects its CmdSN; Data-Out PDUs not started are not |
+//! | during a Data-In | the rest of that PDU is read and discarded |
 
 use parking_lot::Mutex;
 use verbena_nic::{Outbox, Status};
@@ -20,16 +20,15 @@ use super::{Init, Qp};
 use crate::wr::{CommandId, Standing};
 
 impl Qp {
-    /// Takes a command back: when this returns true no byte of its buffers is read or written any more, its request completes as
-    /// flushed, and no response to it comes up. False if there is no such command: it has ended, and its end was told.
-    /// The caller transmits afterwards.
+    /// Cancels a command. After `true` its buffers are neither read nor written any more, its request completes as flushed, and no response
+    /// to it is delivered. `false` if there is no such command: it has ended, and its end was reported. The caller transmits afterwards.
     pub fn cancel(&self, name: CommandId, out: &mut Outbox) -> bool {
         self.attend(out, |inner, init, queues, out| {
             inner.cancel(init, queues, name, out)
         })
     }
 
-    /// Where a command is, and what the target knows it by; none if it has ended.
+    /// State of a command, with its tag and CmdSN if it was sent; `None` if it has ended.
     pub fn standing(&self, name: CommandId) -> Option<Standing> {
         self.desk.look(|inner| {
             if let Some((_, command)) = inner.commands.named(name) {
@@ -44,8 +43,8 @@ impl Qp {
         })
     }
 
-    /// The CmdSN that the last request about tasks left with, if it has this tag: commands with smaller ones are before it, and those
-    /// are the ones that it is about (RFC 7143 §4.2.3.2).
+    /// The CmdSN of the last task management request, if it has this tag: a request for several tasks affects those with smaller CmdSN
+    /// (RFC 7143 §4.2.3.2).
     pub fn task_number(&self, itt: u32) -> Option<u32> {
         let last = self.desk.look(|inner| inner.task_request)?;
         (last.0 == itt).then_some(last.1)
@@ -83,13 +82,13 @@ impl Inner {
             self.struck(init, queues, &command, Status::WrFlushErr, out);
         }
         if let Err(refusal) = disowned {
-            // A PDU that must leave is not there to be copied.
+            // A PDU that has to be sent could not be copied.
             self.memory_gone(init, queues, &Refused { slot, refusal }, out);
         }
         true
     }
 
-    /// The PDU that is coming is for nobody any more. Its slot may be another command's before all of it has come.
+    /// Discards the PDU that is being read: its slot may belong to another command before the rest has come.
     fn forsake(&mut self, slot: u32) {
         let Some(body) = &mut self.intake.body else {
             return;
@@ -103,7 +102,7 @@ impl Inner {
         body.verdict = Verdict::Drop;
         self.counters.dropped += 1;
         if let Some(stat_sn) = stat_sn {
-            // Its number has come, whoever it was for.
+            // The StatSN is consumed.
             self.note_status(stat_sn);
         }
     }

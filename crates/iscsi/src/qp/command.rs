@@ -1,6 +1,5 @@
-//! A command under way: what was posted, what it is registered as, and what the target still wants of it.
-//! Commands live in a table of slots; a slot's number is what their entries in the translation table lead to.
-//! They refuse to know how bytes move.
+//! An outstanding command: what was posted, its registration, and its state towards the target. Commands are in a table of slots; the
+//! command's entry in the translation and protection table holds the slot's number.
 
 use smallvec::SmallVec;
 use verbena_nic::{Flags, Sge};
@@ -11,7 +10,7 @@ use verbena_wire::scsi::DeviceType;
 use super::answers::Answers;
 use crate::wr::{CommandId, CommandWr, Direction};
 
-/// Data segments up to so many live in the command itself.
+/// Data segments that are stored inline.
 const FEW: usize = 4;
 
 /// A command.
@@ -26,13 +25,13 @@ pub(super) struct Command {
     pub(super) attribute: Attribute,
     pub(super) direction: Direction,
     pub(super) data: SmallVec<[Sge; FEW]>,
-    /// Bytes of its data; known when it is executed.
+    /// Bytes of data; set when the command is executed.
     pub(super) len: u32,
-    /// Its initiator task tag, once it is registered.
+    /// Initiator task tag; set when the command is registered.
     pub(super) stag: Option<Stag>,
-    /// Its number, once it is framed.
+    /// CmdSN; set when its PDU is built.
     pub(super) cmd_sn: u32,
-    /// Bursts that the target has asked for and that have not left.
+    /// R2Ts of which data is not sent yet.
     pub(super) bursts: u16,
 }
 
@@ -56,7 +55,7 @@ impl Command {
     }
 }
 
-/// Commands that were executed and have no response.
+/// Commands that were executed and have no response yet.
 #[derive(Debug, Default)]
 pub(super) struct Commands {
     slots: Vec<Option<Command>>,
@@ -66,12 +65,12 @@ pub(super) struct Commands {
 }
 
 impl Commands {
-    /// The slot that the next command gets.
+    /// The slot of the next command.
     pub(super) fn next(&self) -> u32 {
         self.free.last().copied().unwrap_or(self.slots.len() as u32)
     }
 
-    /// Takes a command into the next slot.
+    /// Stores a command in the next slot.
     pub(super) fn add(&mut self, command: Command) {
         self.reading += usize::from(command.direction == Direction::Read);
         self.answers.add(&command);
@@ -97,14 +96,14 @@ impl Commands {
         Some(command)
     }
 
-    /// The command of this name, and its slot. It looks at all of them: only who takes one back asks.
+    /// The command with this id, and its slot. A linear search, used by cancellation only.
     pub(super) fn named(&self, name: CommandId) -> Option<(u32, &Command)> {
         let all = self.slots.iter().enumerate();
         let mut live = all.filter_map(|(at, slot)| Some((at as u32, slot.as_ref()?)));
         live.find(|(_, command)| command.command == name)
     }
 
-    /// Takes all of them, in the order of their slots.
+    /// Removes all, in the order of their slots.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Command> + use<> {
         self.free.clear();
         self.reading = 0;
@@ -112,12 +111,12 @@ impl Commands {
         core::mem::take(&mut self.slots).into_iter().flatten()
     }
 
-    /// What they will bring.
+    /// Expected lengths of the answers.
     pub(super) fn answers(&self) -> &Answers {
         &self.answers
     }
 
-    /// Some command reads: Data-In may come.
+    /// Whether a command reads, so that Data-In may come.
     pub(super) fn any_reads(&self) -> bool {
         self.reading > 0
     }

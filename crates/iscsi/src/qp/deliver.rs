@@ -1,6 +1,5 @@
-//! A PDU is complete: headers go up, bursts are taken on, commands end (M12).
-//! It promises one receive for each PDU that goes up, with its header first and what goes along behind it, and the command's name
-//! with its response. A PDU that does not fit its receive is cut, and the receive says so.
+//! Completion of a received PDU (M12): delivery, R2Ts become bursts, commands end. Each delivered PDU takes one receive, header first; the
+//! receive of a response carries the command's id. A PDU longer than its receive is truncated and completes with `LocLenErr`.
 
 use parking_lot::Mutex;
 use verbena_nic::{Outbox, Status, Wc, WcOp};
@@ -17,7 +16,7 @@ use super::segments;
 use crate::wr::CommandId;
 
 impl Inner {
-    /// The data of a PDU, and all behind it, has come; false if the queue pair has ended.
+    /// The PDU is complete, with padding and digest. False if the queue pair has ended.
     pub(super) fn finish_pdu(
         &mut self,
         init: &Init,
@@ -28,7 +27,7 @@ impl Inner {
         let whole = body.head + body.len;
         match body.verdict {
             Verdict::Drop => {
-                // The receive is there for the next one, and counts for whoever posts a command.
+                // The receive stays the first in the queue and still counts for posting a command.
                 if let Some(receive) = self.claimed.take() {
                     queues.lock().receives.put_back(receive);
                 }
@@ -50,7 +49,7 @@ impl Inner {
         }
     }
 
-    /// The target asks for data.
+    /// Queues the data that an R2T requests.
     fn take_on(&mut self, slot: u32, pdu: &R2t) {
         if let Some(command) = self.commands.get_mut(slot) {
             command.bursts += 1;
@@ -85,7 +84,7 @@ impl Inner {
         }
     }
 
-    /// M12: the entry is destroyed, and the command's name is given back. An error if the queue pair ended over it.
+    /// M12: removes the command's table entry and returns its id. An error if the queue pair ended.
     fn end_command(
         &mut self,
         init: &Init,
@@ -94,11 +93,11 @@ impl Inner {
         out: &mut Outbox,
     ) -> Result<Option<CommandId>, ()> {
         if !self.frames.is_empty() || !self.bursts.is_empty() {
-            // The target wants no more of its data, and the consumer gets its buffers back.
+            // The target needs no more of its data, and the buffers return to the consumer.
             self.bursts.retain(|burst| burst.slot != slot);
             let disowned = self.frames.disown(&init.upper, &self.commands, slot);
             if let Err(refusal) = disowned {
-                // Half of a PDU has left, and the other half is not there to be copied.
+                // A PDU is partly transmitted, and the rest of its data cannot be copied.
                 self.memory_gone(init, queues, &Refused { slot, refusal }, out);
                 return Err(());
             }
@@ -110,7 +109,7 @@ impl Inner {
         Ok(command.map(|command| command.command))
     }
 
-    /// The header alone goes up.
+    /// Delivers the header alone.
     fn header_up(
         &mut self,
         init: &Init,
@@ -123,7 +122,7 @@ impl Inner {
             && self.complete_receive(init, queues, BHS_LEN as u32, command, out)
     }
 
-    /// Copies bytes into the receive of this PDU, as far as they fit; false if the queue pair has ended.
+    /// Copies bytes into the receive of this PDU, as far as they fit. False if the queue pair has ended.
     pub(super) fn write_up(
         &mut self,
         init: &Init,
@@ -189,7 +188,7 @@ impl Inner {
             immediate: command.map(|command| command.0),
             ..Wc::BLANK
         };
-        // A queue that has no room has said so; its queue pairs are failed by whoever holds the outbox.
+        // On overflow the completion queue puts an event into `out`; the caller then fails the queue pairs that use it.
         init.upper.recv_cq.push(wc, out);
     }
 }

@@ -1,6 +1,5 @@
-//! How requests and the queue pair end: completions, flushing, and what is taken back of what was registered.
-//! It promises that everything posted completes once, that no entry outlives its command, and that the first cause is kept.
-//! It refuses to close anything: whoever has the connection does, when it sees the state.
+//! The end of requests and of the queue pair: completions, flushing, removal of registrations. Everything posted completes once, no table
+//! entry outlives its command, and the first cause is kept. The connection is closed by its owner, which checks `wants_close`.
 
 use parking_lot::Mutex;
 use verbena_nic::{Event, Flags, Outbox, QpState, Status, Wc, WcOp};
@@ -12,7 +11,7 @@ use super::intake::Intake;
 use super::queues::{Queues, Request};
 
 impl Inner {
-    /// A request of the send queue has ended, and the queues know; `told` if its consumer hears of it.
+    /// Completes a request of the send queue, which the queues have accounted for already. `told`: whether to raise a completion.
     pub(super) fn tell_sender(
         &self,
         init: &Init,
@@ -29,12 +28,12 @@ impl Inner {
                 op: WcOp::Send,
                 ..Wc::BLANK
             };
-            // A queue that has no room has said so; its queue pairs are failed by whoever holds the outbox.
+            // On overflow the completion queue puts an event into `out`; the caller then fails the queue pairs that use it.
             init.upper.send_cq.push(wc, out);
         }
     }
 
-    /// A command that was executed is over.
+    /// An executed command ends successfully.
     pub(super) fn finish(
         &mut self,
         init: &Init,
@@ -48,7 +47,7 @@ impl Inner {
         self.tell_sender(init, command.id, Status::Success, heard && signaled, out);
     }
 
-    /// A command that was executed ends without a response.
+    /// An executed command ends without a response.
     pub(super) fn struck(
         &mut self,
         init: &Init,
@@ -62,7 +61,7 @@ impl Inner {
         self.tell_sender(init, command.id, status, heard, out);
     }
 
-    /// A request that was never begun is flushed.
+    /// Flushes a request that was not started.
     pub(super) fn flush(
         &mut self,
         init: &Init,
@@ -77,15 +76,15 @@ impl Inner {
         self.tell_sender(init, request.id(), Status::WrFlushErr, heard, out);
     }
 
-    /// M12: the entry is destroyed.
+    /// M12: removes the table entry.
     fn release(&mut self, init: &Init, command: &Command) {
         if let Some(stag) = command.stag {
-            // Refused only if its owner, who sees its tag in every header, has removed it by that: then it is gone as well.
+            // Fails only if the consumer, which sees the tag in every header, has removed the entry itself.
             let _ = init.upper.tpt.deregister(stag);
         }
     }
 
-    /// The connection is over.
+    /// The connection ended.
     pub(super) fn lost(
         &mut self,
         init: &Init,
@@ -101,7 +100,7 @@ impl Inner {
         self.end(init, queues, cause, out);
     }
 
-    /// The queue pair ends: everything is flushed.
+    /// Moves to `Err` and flushes everything.
     pub(super) fn end(
         &mut self,
         init: &Init,
@@ -124,7 +123,7 @@ impl Inner {
                 queues.retired,
             )
         };
-        // What stopped the send queue is the cause, unless it was started again since.
+        // In `Sqe` the recorded cause is what stopped the send queue; it stays.
         if before != QpState::Sqe {
             self.cause = Some(cause.to_owned());
         }

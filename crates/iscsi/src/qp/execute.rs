@@ -1,13 +1,13 @@
-//! Executing a command when its turn has come: four checks, an entry under its task tag, and its PDU (M12).
-//! It promises that nothing is sent of a command that fails a check, and then one of two ways to go on: the send queue stops and may
-//! be started again, or the stream ends. A command whose memory is promised and not there yet waits, and all behind it (V5).
+//! Execution of a command at the head of the send queue (M12): four checks, a table entry under its task tag, and its PDU. Nothing is
+//! sent of a command that fails a check; then the send queue stops and can be resumed, or the connection ends. A command whose memory is
+//! pending waits, and all requests behind it (V5).
 //!
 //! | after a failure | option 1 (reactive) | option 2 (anticipatory) |
 //! | --- | --- | --- |
 //! | state | `Sqe` | `Err` |
 //! | the command | completes with its status | the same |
-//! | requests behind it, posted or still to be | flushed | flushed |
-//! | PDUs for immediate delivery, R2Ts, receives, earlier commands | go on | flushed |
+//! | requests behind it, posted already or later | flushed | flushed |
+//! | PDUs for immediate delivery, R2Ts, receives, earlier commands | continue | flushed |
 
 use parking_lot::Mutex;
 use verbena_mem::{Access, Command as Entry, Misuse, Refusal};
@@ -55,7 +55,7 @@ impl Unfit {
 }
 
 impl Inner {
-    /// Executes the first command of the send queue; false if it waits there for its memory.
+    /// Executes the first command of the send queue. False if it waits there for its memory.
     pub(super) fn execute(
         &mut self,
         init: &Init,
@@ -71,7 +71,7 @@ impl Inner {
             Err(Unfit::Memory(Refusal::Pending { stag })) => {
                 let upper = &init.upper;
                 queues.lock().sends.push_front(Request::Command(command));
-                // Or it was settled at this very moment.
+                // `wait` returns false if the entry became ready in between: try again.
                 !upper.tpt.wait(stag, upper.number)
             }
             Err(unfit) => {
@@ -81,7 +81,7 @@ impl Inner {
         }
     }
 
-    /// The checks of M12, and the entry.
+    /// The checks of M12, and registration.
     fn check(&self, init: &Init, command: &mut Command) -> Result<Stag, Unfit> {
         if !self.full_feature {
             return Err(Unfit::Mode);
@@ -116,7 +116,7 @@ impl Inner {
         upper.tpt.register_command(entry).map_err(Unfit::Table)
     }
 
-    /// The command's PDU, with as much of its data as may go along, and what goes unasked behind it (RFC 7143 §11.3).
+    /// Builds the command PDU with immediate data, and queues unsolicited Data-Out (RFC 7143 §11.3).
     fn frame_command(
         &mut self,
         init: &Init,
@@ -137,7 +137,7 @@ impl Inner {
         } else {
             0
         };
-        // All of what may go unasked, or nothing behind the command.
+        // Unsolicited data is sent up to FirstBurstLength, or only as immediate data if InitialR2T=Yes.
         let behind = !terms.initial_r2t && immediate < unsolicited;
         let pdu = ScsiCommand {
             immediate: false,
@@ -159,7 +159,7 @@ impl Inner {
         self.counters.commands += 1;
         command.stag = Some(stag);
         if behind {
-            // RFC 7143 §13.17: nobody asked for it, so it is not counted.
+            // RFC 7143 §13.17: the implied R2T of unsolicited data is not counted.
             self.bursts.push_front(Burst {
                 slot,
                 itt: stag.get(),
@@ -176,7 +176,7 @@ impl Inner {
         }
     }
 
-    /// A PDU with data of a command.
+    /// Queues a PDU with data of a command.
     pub(super) fn frame_data(
         &mut self,
         init: &Init,
@@ -201,7 +201,7 @@ impl Inner {
         Ok(())
     }
 
-    /// A command that cannot be executed: options 1 and 2.
+    /// A command cannot be executed: options 1 and 2.
     fn unfit(
         &mut self,
         init: &Init,

@@ -1,6 +1,6 @@
-//! PDUs on their way out: head, data where it lies, pad and digest behind it.
-//! Frames promise that a PDU whose beginning has left is completed, also when its command has ended meanwhile: what is missing
-//! of it is copied then. Data that is summed is copied before, since its owner may change it at any time.
+//! PDUs to be transmitted: header, data in the command's buffers, padding and digest. A PDU of which bytes were transmitted is completed
+//! even when its command has ended: the data is copied then. Data under a data digest is copied before the digest is computed, since the
+//! consumer may change its buffers at any time.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use verbena_wire::iscsi::{BHS_LEN, Bhs, DIGEST_LEN, Opcode, digest, pad};
 use super::command::Commands;
 use super::segments;
 
-/// Frames of one write: each takes three places or so, and there are 64.
+/// Most frames in one write: each takes about three entries of an I/O vector of 64.
 pub(super) const MAX_FRAMES: usize = 20;
 
 const HEAD: usize = BHS_LEN + DIGEST_LEN;
@@ -30,14 +30,14 @@ pub(super) struct Frame {
 /// Where the data of a frame is.
 #[derive(Debug)]
 enum Data {
-    /// In the buffers of the command in this slot: offset and length.
+    /// In the buffers of the command in this slot: slot, offset, length.
     Placed(u32, u32, u32),
-    /// Here.
+    /// In the frame.
     Owned(Vec<u8>),
 }
 
 impl Frame {
-    /// A PDU with data of its own, or none.
+    /// A PDU with data of its own, or without data.
     pub(super) fn owned(bhs: &Bhs, data: Vec<u8>, digests: (bool, bool)) -> Frame {
         let mut frame = Frame::head(bhs, digests.0);
         let len = data.len() as u32;
@@ -107,7 +107,7 @@ impl Frame {
     }
 }
 
-/// RFC 7143 §11.1: the digest covers data and pad.
+/// RFC 7143 §13.1: the digest covers data and padding.
 fn sum(data: &[u8]) -> [u8; DIGEST_LEN] {
     let mut crc = verbena_wire::crc::Crc32c::new();
     crc.update(data);
@@ -116,19 +116,19 @@ fn sum(data: &[u8]) -> [u8; DIGEST_LEN] {
     verbena_wire::crc::crc32c_wire(crc.finish())
 }
 
-/// Memory of ours refused.
+/// Access to the memory of a command was refused.
 #[derive(Debug)]
 pub(super) struct Refused {
-    /// The command whose it is.
+    /// The command's slot.
     pub(super) slot: u32,
     pub(super) refusal: Refusal,
 }
 
-/// All of them, the oldest first.
+/// Frames to transmit, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     queue: VecDeque<Frame>,
-    /// Bytes of the first that have left.
+    /// Bytes of the first frame that were transmitted.
     done: usize,
     bytes: usize,
 }
@@ -138,12 +138,12 @@ impl Frames {
         self.queue.is_empty()
     }
 
-    /// Frames that wait.
+    /// Frames not completely transmitted.
     pub(super) fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Bytes that wait.
+    /// Bytes to transmit.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -157,7 +157,7 @@ impl Frames {
         *self = Frames::default();
     }
 
-    /// Names what waits, as much as one write takes.
+    /// Appends the bytes to transmit to `sources`, as far as one write takes them.
     pub(super) fn sources<'a>(
         &'a self,
         init: &'a UpperInit,
@@ -201,7 +201,7 @@ impl Frames {
         Ok(())
     }
 
-    /// So many bytes have left; bytes of data in place among them, and PDUs that are complete.
+    /// Removes `sent` bytes. Returns how many of them were data in buffers of commands, and how many PDUs were completed.
     pub(super) fn advance(&mut self, sent: usize) -> (usize, usize) {
         self.bytes -= sent;
         let (mut gathered, mut complete) = (0, 0);
@@ -224,8 +224,8 @@ impl Frames {
         (gathered, complete)
     }
 
-    /// A command ends: data of it that has not begun to leave is taken back. Of a PDU that has begun, and of the command's own,
-    /// whose number the target waits for (RFC 7143 §4.2.2.1), the data is copied.
+    /// A command ends: its Data-Out PDUs that were not started are removed. The data of a PDU that was started, and of the command PDU itself,
+    /// whose CmdSN the target expects (RFC 7143 §4.2.2.1), is copied.
     pub(super) fn disown(
         &mut self,
         init: &UpperInit,

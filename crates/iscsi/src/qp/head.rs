@@ -1,6 +1,5 @@
-//! What a header means: the seven checks of M12, and those of a response.
-//! It promises that nothing is touched for a PDU that fails one: it is passed up whole, or dropped if it is a response.
-//! It refuses to act: that is done when the PDU is complete.
+//! Validation of a received header: the seven checks of M12 for R2T and Data-In, and those of a response. Checks only; the PDU is
+//! processed once it is complete. A PDU that fails is delivered whole, or dropped if it is a response.
 
 use verbena_mem::{Access, Reach};
 use verbena_wire::Stag;
@@ -11,30 +10,30 @@ use super::command::Command;
 use super::inner::{Inner, status_of};
 use crate::wr::Direction;
 
-/// What becomes of a PDU.
+/// What is done with a PDU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Its data goes to the buffers of the command in this slot, its header up.
+    /// Its data is placed in the buffers of the command in this slot, its header is delivered.
     DataIn { slot: u32, pdu: DataIn },
-    /// Data of the command in this slot leaves, its header goes up.
+    /// Data of the command in this slot is sent, the header is delivered.
     R2t { slot: u32, pdu: R2t },
-    /// The command in this slot ends, and all of the PDU goes up.
+    /// The command in this slot ends, and the whole PDU is delivered.
     Response { slot: u32, stat_sn: u32 },
-    /// All of it goes up.
+    /// The whole PDU is delivered.
     Up,
-    /// Nobody hears of it.
+    /// It is discarded.
     Drop,
 }
 
 impl Verdict {
-    /// Its header goes up before its data comes.
+    /// The whole PDU is delivered, so its header is written to the receive before its data comes.
     pub(super) fn goes_up_whole(self) -> bool {
         matches!(self, Verdict::Up | Verdict::Response { .. })
     }
 }
 
 impl Inner {
-    /// Judges a PDU by its header.
+    /// Decides on a PDU by its header.
     pub(super) fn judge(&mut self, init: &Init, bhs: &Bhs) -> Verdict {
         let Ok(pdu) = FromTarget::parse(bhs) else {
             return Verdict::Up;
@@ -54,7 +53,7 @@ impl Inner {
         }
     }
 
-    /// M12: one with status is a response as well, and nothing of it is placed if it is out of sequence.
+    /// M12: a Data-In with status is also a response; if its StatSN is out of sequence, no data is placed.
     fn judge_data_in(&mut self, init: &Init, pdu: DataIn) -> Verdict {
         let in_sequence = pdu.status.is_none() || self.is_next_status(pdu.stat_sn);
         match self.check_data_in(init, &pdu) {
@@ -62,7 +61,7 @@ impl Inner {
             Some(_) => self.dropped(),
             None => {
                 if pdu.status.is_some() && in_sequence {
-                    // Its number has come, whatever else is wrong with it: the next one is the next.
+                    // The StatSN is consumed although the PDU fails a check.
                     self.note_status(pdu.stat_sn);
                 }
                 self.refused()
@@ -82,7 +81,7 @@ impl Inner {
 
     fn up(&mut self, pdu: &FromTarget) -> Verdict {
         if let Some(stat_sn) = status_of(pdu) {
-            // M12: it goes up all the same; a gap before it is remembered.
+            // M12: delivered in any case; a gap before it is recorded.
             let _ = self.is_next_status(stat_sn);
             self.note_status(stat_sn);
         }
@@ -92,21 +91,21 @@ impl Inner {
     fn check_data_in(&self, init: &Init, pdu: &DataIn) -> Option<u32> {
         let range = (pdu.offset, pdu.data_len);
         let (slot, command) = self.reached(init, pdu.itt, range, Access::REMOTE_WRITE)?;
-        // M12, check seven: the command goes this way.
+        // M12, check seven: the command's direction.
         (command.direction == Direction::Read).then_some(slot)
     }
 
     fn check_r2t(&self, init: &Init, pdu: &R2t) -> Option<u32> {
         let range = (pdu.offset, pdu.len);
         let (slot, command) = self.reached(init, pdu.itt, range, Access::REMOTE_READ)?;
-        // RFC 7143 §13.13, §13.17: no more at once, and no longer, than was agreed on.
+        // RFC 7143 §13.13, §13.17: MaxBurstLength and MaxOutstandingR2T.
         let agreed = pdu.len <= self.terms.max_burst && command.bursts < self.terms.max_r2t;
-        // RFC 7143 §11.8.5: it has a tag of the target's, which tells its data from what nobody asked for.
+        // RFC 7143 §11.8.5: an R2T has a target transfer tag, which marks its data as solicited.
         let tagged = pdu.ttt != NO_TAG;
         (command.direction == Direction::Write && agreed && tagged).then_some(slot)
     }
 
-    /// Six of the seven checks of M12: valid, type, domain, instance, bounds, right.
+    /// Six of the seven checks of M12: valid, type, domain, instance, bounds, access right.
     fn reached(
         &self,
         init: &Init,
@@ -126,7 +125,7 @@ impl Inner {
         self.own(init, upper.tpt.reach_command(&reach).ok()?)
     }
 
-    /// M12: stream, sequence and tag of a response.
+    /// M12: connection, StatSN and tag of a response.
     fn check_response(&mut self, init: &Init, pdu: &ScsiResponse) -> Verdict {
         let found = init
             .upper
@@ -141,14 +140,14 @@ impl Inner {
         match slot {
             Some(slot) => Verdict::Response { slot, stat_sn },
             None => {
-                // Its number has come, whatever it names.
+                // The StatSN is consumed although the tag is unknown.
                 self.note_status(stat_sn);
                 self.dropped()
             }
         }
     }
 
-    /// The command that an entry leads to, if it is one of this queue pair: domains are shared, streams are not.
+    /// The command that a table entry refers to, if it is one of this queue pair: a protection domain is shared by several.
     fn own(&self, init: &Init, wqe: u64) -> Option<(u32, &Command)> {
         let slot = wqe as u32;
         let ours = wqe >> 32 == u64::from(init.upper.number);

@@ -1,6 +1,5 @@
-//! Everything of a queue pair that only whoever runs it touches: commands, the stream in both directions, sequence numbers.
-//! It promises one owner at a time, which the desk sees to, and sequence numbers as RFC 7143 §4.2.2 has them.
-//! It refuses to hold anything that posting needs; that is in the queues.
+//! The part of a queue pair that is accessed under the combining lock only: outstanding commands, both directions of the stream, and
+//! the sequence numbers of RFC 7143 §4.2.2. What posting needs is in `Queues`, behind a lock of its own.
 
 use std::collections::VecDeque;
 
@@ -13,66 +12,66 @@ use super::frame::Frames;
 use super::intake::Intake;
 use crate::terms::Terms;
 
-/// What a queue pair has done.
+/// Counters of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Bytes that came, heads included.
+    /// Bytes received, headers included.
     pub bytes_in: u64,
-    /// Bytes that left, heads included.
+    /// Bytes sent, headers included.
     pub bytes_out: u64,
-    /// Bytes of data that were read straight into buffers of commands.
+    /// Bytes of data that were read directly into buffers of commands.
     pub placed: u64,
-    /// Bytes of data for such buffers that were copied there: they had come along with a head.
+    /// Bytes of data that were copied into such buffers, because they were read together with a header.
     pub copied: u64,
-    /// Bytes of data that were sent straight from buffers.
+    /// Bytes of data that were sent directly from buffers.
     pub gathered: u64,
     /// Commands sent.
     pub commands: u64,
-    /// PDUs that came.
+    /// PDUs received.
     pub pdus_in: u64,
-    /// PDUs that left.
+    /// PDUs sent.
     pub pdus_out: u64,
-    /// R2Ts and Data-Ins that failed a check and were passed up whole.
+    /// R2Ts and Data-Ins that failed a check and were delivered whole.
     pub refused: u64,
-    /// Responses that were dropped: out of sequence, or for no command.
+    /// Responses that were dropped: StatSN out of sequence, or no such command.
     pub dropped: u64,
 }
 
-/// Statuses that a target numbered and we did not get.
+/// Statuses that the target numbered and we did not receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
-    /// The number that comes next.
+    /// The StatSN that was expected.
     pub expected: u32,
-    /// The one that came.
+    /// The StatSN received.
     pub got: u32,
 }
 
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) terms: Terms,
-    /// Login is over.
+    /// The login is complete.
     pub(super) full_feature: bool,
     pub(super) commands: Commands,
-    /// What the target asked for, in the order it did, and unsolicited data of the last command.
+    /// Data requested by R2Ts, in the order of their arrival, and unsolicited data of the last command.
     pub(super) bursts: VecDeque<Burst>,
     pub(super) frames: Frames,
     pub(super) intake: Intake,
-    /// A receive for the PDU that is coming.
+    /// The receive for the PDU that is being read.
     pub(super) claimed: Option<Receive>,
-    /// The next request's number.
+    /// CmdSN of the next request.
     pub(super) cmd_sn: u32,
     pub(super) window: Window,
-    /// Tag and number of the last request about tasks: what has a smaller number is before it.
+    /// Tag and CmdSN of the last task management request.
     pub(super) task_request: Option<(u32, u32)>,
-    /// The next status; none before the first one.
+    /// ExpStatSN; `None` before the first status.
     pub(super) exp_stat_sn: Option<u32>,
-    /// The first gap in them.
+    /// The first gap in StatSN.
     pub(super) gap: Option<Gap>,
-    /// What is staged waits for a receive, or for its memory.
+    /// Staged bytes wait for a receive, or for its memory.
     pub(super) held: bool,
-    /// The queue pair is in `Err`, for good: looked at here, it takes no lock.
+    /// The queue pair is in `Err`: a copy of that fact which is read without the lock of the queues.
     pub(super) ended: bool,
-    /// Bytes that the carrier was told to expect, last.
+    /// The carrier's low-water mark as last set, in bytes.
     pub(super) expected: usize,
     pub(super) cause: Option<String>,
     pub(super) counters: Counters,
@@ -88,7 +87,7 @@ impl Inner {
             frames: Frames::default(),
             intake: Intake::new(),
             claimed: None,
-            // RFC 7143 §11.12.8: the first login says where numbers begin; login requests do not advance them.
+            // RFC 7143 §11.12.8: the first login request sets the initial CmdSN; login requests do not advance it.
             cmd_sn: 1,
             window: Window {
                 exp_cmd_sn: 1,
@@ -110,12 +109,12 @@ impl Inner {
         self.full_feature = true;
     }
 
-    /// What the next header tells the target of the statuses that came.
+    /// ExpStatSN for the next header.
     pub(super) fn expected_status(&self) -> u32 {
         self.exp_stat_sn.unwrap_or(0)
     }
 
-    /// RFC 7143 §4.2.2.1: every PDU of a target has its window.
+    /// RFC 7143 §4.2.2.1: every PDU of a target carries ExpCmdSN and MaxCmdSN.
     pub(super) fn note_window(&mut self, bhs: &Bhs) {
         let word = |at: usize| {
             let bytes = bhs.get(at..at + 4).and_then(|b| b.try_into().ok());
@@ -128,13 +127,13 @@ impl Inner {
         self.window = self.window.after(news);
     }
 
-    /// RFC 7143 §4.2.2.2: this is the next status number. The first one may be any.
+    /// RFC 7143 §4.2.2.2: whether this is the expected StatSN. Any is accepted as the first.
     pub(super) fn is_next_status(&mut self, stat_sn: u32) -> bool {
         let Some(expected) = self.exp_stat_sn else {
             return true;
         };
         if self.full_feature && sn_lt(expected, stat_sn) {
-            // RFC 7143 §7.9: at level 0 what is missing cannot be asked for, and will not come by itself.
+            // RFC 7143 §7.9: at error recovery level 0 a missing status cannot be requested again.
             self.gap.get_or_insert(Gap {
                 expected,
                 got: stat_sn,
@@ -143,7 +142,7 @@ impl Inner {
         expected == stat_sn
     }
 
-    /// A status came. Never backwards: what came is not asked for again.
+    /// Advances ExpStatSN, never backwards.
     pub(super) fn note_status(&mut self, stat_sn: u32) {
         let next = stat_sn.wrapping_add(1);
         if self
@@ -155,7 +154,7 @@ impl Inner {
     }
 }
 
-/// The status number of a PDU that is no answer to a command, if it has one of its own.
+/// The StatSN of a PDU that does not answer a SCSI command, if it consumes one.
 pub(super) fn status_of(pdu: &FromTarget) -> Option<u32> {
     match pdu {
         FromTarget::NopIn(nop) => (nop.itt != NO_TAG).then_some(nop.stat_sn),

@@ -1,6 +1,6 @@
-//! The receiving half: heads are staged, data goes straight to where it belongs, and what is complete is acted upon.
-//! It promises that while commands read nothing is read along with data but the next head, so that the data behind it goes
-//! directly, too; data that came along with a head all the same is copied, and counted. It refuses PDUs longer than we declared.
+//! The receiving side: headers are staged, data is read directly into the buffers of commands, and complete PDUs are processed. While
+//! commands read, no more is read behind data than the next header, so that the data after it can be placed directly as well; data
+//! that was read together with a header is copied and counted. A PDU longer than we declared ends the connection.
 
 use core::fmt;
 
@@ -16,10 +16,10 @@ use super::inner::Inner;
 use super::queues::Queues;
 use super::segments;
 
-/// Room for heads, and for PDUs that are passed up. The longest head, with 1020 bytes of additional header, fits several times.
+/// Size of the stage, for headers and for PDUs that are delivered. The longest header, with 1020 bytes of AHS, fits several times.
 const ROOM: usize = 8 << 10;
 
-/// Bytes that came and are not understood yet, and where in a PDU they stand.
+/// Bytes read and not yet processed, and the position within a PDU.
 pub(super) struct Intake {
     stage: Box<[u8]>,
     start: usize,
@@ -27,28 +27,28 @@ pub(super) struct Intake {
     pub(super) body: Option<Body>,
 }
 
-/// The data of a PDU whose head was understood.
+/// The data segment of a PDU whose header was processed.
 pub(super) struct Body {
     pub(super) bhs: Bhs,
     pub(super) verdict: Verdict,
-    /// Bytes of the head, without its digest.
+    /// Bytes of the header and AHS, without the digest.
     pub(super) head: u32,
     /// Bytes of data.
     pub(super) len: u32,
-    /// Bytes of it that came.
+    /// Bytes of data received.
     pub(super) done: u32,
-    /// Padding and digest behind it.
+    /// Bytes of padding and digest after the data.
     behind: usize,
     crc: Option<Crc32c>,
 }
 
-/// Where work on what is staged ended.
+/// Why processing of the stage stopped.
 enum Flow {
     /// More bytes are needed.
     More,
     /// A receive is needed, or its memory.
     Held,
-    /// The queue pair has ended.
+    /// The queue pair is in `Err`.
     Ended,
 }
 
@@ -73,7 +73,7 @@ impl Intake {
         }
     }
 
-    /// Room for up to `most` further bytes, behind what is staged.
+    /// Free space for up to `most` bytes after those staged.
     fn room(&mut self, most: usize) -> &mut [u8] {
         if self.start > 0 {
             self.stage.copy_within(self.start..self.end, 0);
@@ -122,7 +122,7 @@ impl Inner {
                 }
                 let flow = self.digest_stage(init, queues, out);
                 let drained = n < asked;
-                // Also when more may be there: whoever drives us may stop here, and must be woken for the rest.
+                // Also when more may be there: the caller may stop reading here and has to be woken for the rest.
                 if drained || self.expects_much() {
                     self.say_expected(carrier);
                 }
@@ -156,14 +156,14 @@ impl Inner {
         }
     }
 
-    /// So many bytes came, and are no more than the head of a PDU whose data has a place.
+    /// Whether the `came` bytes just read are only the header of a PDU whose data will be placed.
     pub(super) fn is_at_data(&self, came: usize) -> bool {
         let is_next = |body: &Body| body.len > 0 && matches!(body.verdict, Verdict::DataIn { .. });
         came <= BHS_LEN + DIGEST_LEN && self.intake.body.as_ref().is_some_and(is_next)
     }
 
-    /// Names the places of the next bytes and has them filled; how many were asked for, how many of those are data in place, and what
-    /// came of it.
+    /// Reads into the places of the next bytes. Returns how many were asked for, how many of those are data in buffers of a command, and the
+    /// carrier's result.
     fn read(
         &mut self,
         init: &Init,
@@ -194,7 +194,7 @@ impl Inner {
         Ok((targets.bytes(), direct, moved))
     }
 
-    /// How many bytes may be staged next: a head, or the rest of a PDU and a head, while data may follow that has a place.
+    /// How many bytes may be staged next. While commands read: a header, or the rest of the PDU and a header.
     fn ahead(&self, header: usize) -> usize {
         if !self.commands.any_reads() {
             return ROOM;
@@ -212,7 +212,7 @@ impl Inner {
         }
     }
 
-    /// So many bytes of data are in their place.
+    /// Accounts for `n` bytes of data that were read into a command's buffers.
     fn placed(&mut self, init: &Init, n: u32) -> Result<(), Refusal> {
         let Some(body) = self.intake.body.as_mut().filter(|_| n > 0) else {
             return Ok(());
@@ -228,7 +228,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Acts on everything that is staged.
+    /// Processes everything that is staged.
     fn digest_stage(&mut self, init: &Init, queues: &Mutex<Queues>, out: &mut Outbox) -> Flow {
         loop {
             let step = if self.intake.body.is_some() {
@@ -243,7 +243,7 @@ impl Inner {
         }
     }
 
-    /// Understands the next head; none if it did.
+    /// Processes the next header. `None` on success.
     fn take_head(&mut self, init: &Init, queues: &Mutex<Queues>, out: &mut Outbox) -> Option<Flow> {
         let staged = self.intake.staged();
         let Some(bhs) = staged.first_chunk::<BHS_LEN>().copied() else {
@@ -293,17 +293,17 @@ impl Inner {
         (!goes_on).then_some(Flow::Ended)
     }
 
-    /// Lends the first bytes that are staged.
+    /// Passes the first `len` staged bytes to `work`.
     fn with_staged<R>(&mut self, len: usize, work: impl FnOnce(&mut Inner, &[u8]) -> R) -> R {
         let start = self.intake.start;
         let stage = core::mem::take(&mut self.intake.stage);
         let done = work(self, stage.get(start..start + len).unwrap_or_default());
-        // Whoever ended the queue pair meanwhile has put nothing there that is needed.
+        // Restored also if `work` ended the queue pair, which does not use the stage any more.
         self.intake.stage = stage;
         done
     }
 
-    /// Takes what is staged of a PDU's data, and ends the PDU when it is complete; none if there may be more to do.
+    /// Consumes staged data of the PDU, and finishes the PDU when it is complete. `None` if there may be more to process.
     fn take_body(&mut self, init: &Init, queues: &Mutex<Queues>, out: &mut Outbox) -> Option<Flow> {
         let staged = self.intake.end - self.intake.start;
         let body = self.intake.body.as_mut()?;
@@ -337,7 +337,7 @@ impl Inner {
         (!goes_on).then_some(Flow::Ended)
     }
 
-    /// Data came along with a head: it is copied to where it belongs. False if the queue pair has ended.
+    /// Copies data that was read together with a header to its destination. False if the queue pair has ended.
     fn take_data(
         &mut self,
         init: &Init,
@@ -370,7 +370,7 @@ impl Inner {
         }
     }
 
-    /// The buffers of a command are not what they were when it was executed: nothing can be placed, and the stream ends.
+    /// The buffers of a command are no longer accessible as they were when it was executed: the queue pair ends.
     fn place_gone(
         &mut self,
         init: &Init,

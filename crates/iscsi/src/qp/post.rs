@@ -1,6 +1,5 @@
-//! Posting: requests go into the queues, and a command gets its name.
-//! It promises that what is refused leaves nothing behind, and that a command has a receive for its response before it is taken
-//! (M12). It refuses to look at memory: that is checked when the request's turn has come.
+//! Posting: requests are put into the queues, and a command gets its id. A rejected request changes nothing, and a command is accepted
+//! only if there is a receive for its response (M12). Memory is not accessed here; it is checked when the request is executed.
 
 use verbena_nic::{Outbox, QpState, ReceiveWr, Status, Wc, WcOp};
 use verbena_wire::iscsi::{MAX_DATA, is_immediate};
@@ -10,12 +9,12 @@ use super::command::Command;
 use super::queues::{Pdu, Queues, Request};
 use crate::wr::{CommandId, CommandWr, PduWr, PostError};
 
-/// Most data of a PDU that is not a command: a login with all it may say.
+/// Most data of a PDU that is not a command: enough for any login text.
 const MAX_TEXT: usize = 64 << 10;
 const _: () = assert!(MAX_TEXT < MAX_DATA as usize);
 
 impl Qp {
-    /// Posts a command. Its name comes back with its response; the caller transmits afterwards.
+    /// Posts a command. Its id is returned again with its response. The caller transmits afterwards.
     pub fn post_command(
         &self,
         wr: &CommandWr<'_>,
@@ -44,7 +43,7 @@ impl Qp {
         Ok(command)
     }
 
-    /// Posts any other PDU. One for immediate delivery leaves before everything else; the caller transmits afterwards.
+    /// Posts any other PDU. One for immediate delivery is sent before everything else. The caller transmits afterwards.
     pub fn post_pdu(&self, wr: &PduWr<'_>, out: &mut Outbox) -> Result<(), PostError> {
         let (got, limit) = (wr.data.len(), MAX_TEXT);
         if got > limit {
@@ -52,7 +51,7 @@ impl Qp {
         }
         let mut queues = self.queues.lock();
         self.check_send(&queues)?;
-        // M12, option 1: PDUs for immediate delivery go on while the send queue has stopped.
+        // M12, option 1: PDUs for immediate delivery are sent while the send queue is stopped.
         let stopped = queues.state == QpState::Sqe && !is_immediate(&wr.bhs);
         if stopped || queues.state == QpState::Err {
             self.flush_posted(wr.id, out);
@@ -73,7 +72,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Posts a receive, for a header, a response or any other PDU. Reading that was held up by its lack goes on: the caller reads.
+    /// Posts a receive, for a header, a response or any other PDU. If reading was held for lack of one, the caller has to read again.
     pub fn post_receive(&self, wr: &ReceiveWr<'_>, out: &mut Outbox) -> Result<(), PostError> {
         let mut queues = self.queues.lock();
         if queues.retired {
@@ -104,7 +103,7 @@ impl Qp {
         Ok(())
     }
 
-    /// The send queue has stopped, or everything has: the request ends where it was posted.
+    /// The queue pair is in `Sqe` or `Err`: the request completes as flushed at once.
     fn flush_posted(&self, id: u64, out: &mut Outbox) {
         let wc = Wc {
             id,

@@ -1,6 +1,5 @@
-//! What the consumer has posted and the adapter has not begun, behind a lock that nobody holds for long.
-//! The queues promise posting order, no more requests than the queue pair was made for, and that whoever posts is told the state
-//! of the moment. They refuse to judge requests.
+//! Requests that were posted and not started, behind a lock that is held only to add or remove one. Requests stay in posting order, and
+//! their number is limited. Nothing is validated here.
 
 use std::collections::VecDeque;
 
@@ -40,14 +39,14 @@ pub(super) struct Queues {
     pub(super) state: QpState,
     pub(super) retired: bool,
     pub(super) sends: VecDeque<Request>,
-    /// PDUs for immediate delivery: no window holds them up (RFC 7143 §4.2.2.1).
+    /// PDUs for immediate delivery: not subject to the command window (RFC 7143 §4.2.2.1).
     pub(super) urgent: VecDeque<Pdu>,
     pub(super) receives: ReceiveQueue,
     /// Send requests that have not completed.
     pub(super) sends_outstanding: usize,
     /// Commands among them.
     pub(super) commands_outstanding: usize,
-    /// The next command's name.
+    /// Id of the next command.
     pub(super) next_command: u32,
 }
 
@@ -65,13 +64,13 @@ impl Queues {
         }
     }
 
-    /// A send request has completed. True if its consumer is there to be told.
+    /// A send request has completed. True if a completion may be raised, that is, if the queue pair was not destroyed.
     pub(super) fn end_send(&mut self) -> bool {
         self.sends_outstanding = self.sends_outstanding.saturating_sub(1);
         !self.retired
     }
 
-    /// The same for a command.
+    /// A command has completed; returns as [`Queues::end_send`].
     pub(super) fn end_command(&mut self) -> bool {
         self.commands_outstanding = self.commands_outstanding.saturating_sub(1);
         self.end_send()

@@ -1,12 +1,11 @@
-//! The data segments of a command as one run of bytes, from offset zero: which piece of which region lies where.
-//! They promise to name every byte of a range once, in order, each piece checked against its region (M6) when it is named.
-//! They refuse to keep what they are granted: a grant lasts one copy or one system call.
+//! The data segments of a command as one contiguous range from offset 0. Functions visit every byte of a range once, in order, and check
+//! each piece against its region (M6) each time. Grants are not kept: one lasts for one copy or one system call.
 
 use verbena_mem::{Access, Gather, Placement, Reach, Refusal, Sources, Targets};
 use verbena_nic::{Sge, UpperInit};
 use verbena_wire::crc::Crc32c;
 
-/// A piece of a region.
+/// A part of a data segment.
 struct Piece {
     sge: Sge,
 }
@@ -19,7 +18,7 @@ fn pieces(data: &[Sge], offset: u32, len: u32) -> impl Iterator<Item = Piece> + 
         skip -= before;
         let here = (sge.len - before as u32).min(left);
         left -= here;
-        // Posted pieces do not wrap: that was checked when the command was executed.
+        // Segments do not wrap: checked when the command was executed.
         let sge = Sge {
             at: sge.at.wrapping_add(before),
             len: here,
@@ -50,7 +49,7 @@ impl Piece {
     }
 }
 
-/// Every byte may be used so now.
+/// Whether the memory of all segments can be accessed now.
 pub(super) fn check(init: &UpperInit, data: &[Sge], needs: Access) -> Result<(), Refusal> {
     for sge in data.iter().filter(|sge| sge.len > 0) {
         let reach = Piece { sge: *sge }.reach(init, needs);
@@ -63,21 +62,21 @@ pub(super) fn check(init: &UpperInit, data: &[Sge], needs: Access) -> Result<(),
     Ok(())
 }
 
-/// Memory to be written is promised and not there yet (V5): true if we wait for it and will be told.
+/// True if memory to be written is pending (V5) and the queue pair was registered to be notified.
 pub(super) fn wait(init: &UpperInit, data: &[Sge]) -> bool {
-    // Whoever posted an STag had it from the table, so that a table without any pending entry needs no closer look.
+    // A posted STag comes from this table, so a table without pending entries needs no check of the segments.
     while init.tpt.has_pending()
         && let Err(Refusal::Pending { stag }) = check(init, data, Access::LOCAL_WRITE)
     {
         if init.tpt.wait(stag, init.number) {
             return true;
         }
-        // It was settled at this very moment; another may be pending.
+        // The entry became ready in between; another may be pending.
     }
     false
 }
 
-/// Names the places of a range; bytes named, which may be fewer than asked for.
+/// Adds a range as read targets. Returns the bytes added, which may be fewer than asked for.
 pub(super) fn targets<'a>(
     init: &'a UpperInit,
     data: &[Sge],
@@ -95,7 +94,7 @@ pub(super) fn targets<'a>(
     Ok(named)
 }
 
-/// Names the sources of a range; bytes named, which may be fewer than asked for.
+/// Adds a range as write sources. Returns the bytes added, which may be fewer than asked for.
 pub(super) fn sources<'a>(
     init: &'a UpperInit,
     data: &[Sge],
@@ -143,7 +142,7 @@ pub(super) fn append(
     Ok(())
 }
 
-/// Takes a range that was just placed into a checksum, by way of a window that fits the cache.
+/// Adds a range that was just placed to a CRC, through a buffer that fits the cache.
 pub(super) fn sum(
     init: &UpperInit,
     data: &[Sge],
@@ -152,7 +151,7 @@ pub(super) fn sum(
 ) -> Result<(), Refusal> {
     let mut window = [0; 4096];
     for piece in pieces(data, offset, len) {
-        // What a command reads into need not be readable for anything else: the adapter has just written it.
+        // A buffer that a command reads into need not have the right of local reads: the adapter has just written it.
         let needs = Access::LOCAL_WRITE;
         let gather = init.tpt.gather_local(&piece.reach(init, needs))?;
         let (mut at, end) = (0, u64::from(piece.sge.len));

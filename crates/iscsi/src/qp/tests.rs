@@ -1,5 +1,5 @@
-//! Tests of the iSCSI queue pair (M12) against a target that is scripted from the codecs: what is sent is parsed, what comes is
-//! cut in every way. The rig promises that a test sees all of what a consumer can see, and all memory that might be written.
+//! Tests of the iSCSI queue pair (M12) against a scripted target: what is sent is parsed, what is received is split in every way. The
+//! test fixture exposes everything that a consumer can observe, and all memory that could be written.
 
 mod cancels;
 mod checks;
@@ -28,24 +28,24 @@ use crate::terms::Terms;
 use crate::wr::{CommandId, CommandWr, Direction, PduWr};
 use target::{Sent, Target};
 
-/// The domain of everything, unless a test is about domains.
+/// The protection domain of all tests but those about domains.
 pub(super) const PD: Pd = Pd(1);
-/// Bytes of the memory that commands use.
+/// Bytes of the commands' memory.
 pub(super) const SIZE: usize = 96 << 10;
-/// What that memory is filled with.
+/// Initial content of that memory.
 pub(super) const FILL: u8 = 0xa5;
 /// Bytes of one receive.
 pub(super) const SLOT: usize = 1024;
 const SLOTS: usize = 128;
 
-/// How bytes are cut, on their way in and on their way out.
+/// How bytes are split, in both directions.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Way {
     /// Not at all.
     Whole,
-    /// Each comes and goes alone.
+    /// One byte at a time.
     Single,
-    /// At places that follow from this number.
+    /// At positions derived from this number.
     Cut(u32),
 }
 
@@ -59,14 +59,14 @@ impl Way {
         Way::Cut(1_000_003),
     ];
 
-    /// The next piece.
+    /// Length of the next piece.
     fn piece(&mut self) -> usize {
         match self {
             Way::Whole => usize::MAX,
             Way::Single => 1,
             Way::Cut(state) => {
                 *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                // Mostly short ones: heads are short, too.
+                // Mostly short ones, as headers are short.
                 let bits = *state >> 28;
                 1 + (*state >> 8) as usize % (2 << bits)
             }
@@ -74,7 +74,7 @@ impl Way {
     }
 }
 
-/// What a test wants of its queue pair.
+/// Configuration of a test's queue pair.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setup {
     pub(super) terms: Terms,
@@ -100,7 +100,7 @@ impl Default for Setup {
     }
 }
 
-/// A receive that completed, and what it holds.
+/// A completed receive and its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Up {
     pub(super) id: u64,
@@ -109,20 +109,20 @@ pub(super) struct Up {
     pub(super) bytes: Vec<u8>,
 }
 
-/// A queue pair in iSCSI mode, its memory, and a target at the other end.
+/// A queue pair in iSCSI mode, its memory, and a scripted target.
 pub(super) struct Rig {
     pub(super) qp: Qp,
     pub(super) tpt: Arc<Tpt>,
-    /// What commands use; filled with [`FILL`].
+    /// Memory of commands; filled with [`FILL`].
     pub(super) memory: Buffer,
     receives: Buffer,
     next_receive: u64,
     pub(super) out: Outbox,
     pub(super) target: Target,
     pub(super) way: Way,
-    /// What came and was not read.
+    /// Bytes from the target that were not read yet.
     pub(super) inbox: Vec<u8>,
-    /// What left and was not parsed.
+    /// Bytes sent that were not parsed yet.
     pub(super) wire: Vec<u8>,
 }
 
@@ -139,7 +139,7 @@ impl Rig {
         })
     }
 
-    /// On a table that others use as well. Login is over, and the window has room for many.
+    /// On a shared table, after login, with a large command window.
     pub(super) fn on(tpt: &Arc<Tpt>, setup: Setup) -> Rig {
         let mut rig = Rig::fresh(tpt, setup);
         assert!(rig.qp.attach());
@@ -192,7 +192,7 @@ impl Rig {
         }
     }
 
-    /// Posts receives, and reads what was held up by their lack.
+    /// Posts receives, and reads what was held for lack of them.
     pub(super) fn receive(&mut self, count: usize) {
         for _ in 0..count {
             self.receive_of(SLOT as u32);
@@ -200,7 +200,7 @@ impl Rig {
         self.read();
     }
 
-    /// Posts a receive of this length, in its slot.
+    /// Posts a receive of this length in its slot.
     pub(super) fn receive_of(&mut self, len: u32) {
         let id = self.next_receive;
         self.next_receive += 1;
@@ -234,7 +234,7 @@ impl Rig {
         self.qp.post_command(&wr, &mut self.out).unwrap()
     }
 
-    /// A receive, a command, and what is sent of it: its name and its tag.
+    /// Posts a receive and a command and transmits. Returns the command's id and tag.
     pub(super) fn command(
         &mut self,
         id: u64,
@@ -258,19 +258,19 @@ impl Rig {
         self.qp.post_pdu(&wr, &mut self.out).unwrap();
     }
 
-    /// Bytes come from the target, and the queue pair answers.
+    /// The target sends bytes; the queue pair reads and transmits.
     pub(super) fn deliver(&mut self, bytes: &[u8]) {
         self.come(bytes);
         self.flow();
     }
 
-    /// Bytes come from the target; nothing is sent.
+    /// The target sends bytes; the queue pair reads only.
     pub(super) fn come(&mut self, bytes: &[u8]) {
         self.inbox.extend_from_slice(bytes);
         self.read();
     }
 
-    /// Reads until nothing is left, or nothing is taken.
+    /// Reads until nothing is left, or reading is held.
     pub(super) fn read(&mut self) -> Receiving {
         loop {
             let piece = self.way.piece().min(self.inbox.len());
@@ -293,7 +293,7 @@ impl Rig {
         }
     }
 
-    /// Sends all that may be sent.
+    /// Transmits all that may be sent.
     pub(super) fn flow(&mut self) -> Sending {
         for _ in 0..1_000_000 {
             let mut hand = Hand::open(self.way.piece());
@@ -308,7 +308,7 @@ impl Rig {
         panic!("it sends without end");
     }
 
-    /// Sends at most so many bytes, which stay in `wire`.
+    /// Transmits at most `room` bytes, which stay in `wire`.
     pub(super) fn send_some(&mut self, room: usize) -> Sending {
         let mut hand = Hand::open(room);
         let end = self.qp.try_transmit(&mut hand, &mut self.out).unwrap();
@@ -316,12 +316,12 @@ impl Rig {
         end
     }
 
-    /// What the target got since it was asked last.
+    /// PDUs that the target received since the last call.
     pub(super) fn heard(&mut self) -> Vec<Sent> {
         core::mem::take(&mut self.target.heard)
     }
 
-    /// What completed in the receive queue.
+    /// Completed receives.
     pub(super) fn up(&mut self) -> Vec<Up> {
         let of = |wc: Wc| {
             let at = wc.id as usize % SLOTS * SLOT;
@@ -335,7 +335,7 @@ impl Rig {
         poll(&self.qp.init().recv_cq).into_iter().map(of).collect()
     }
 
-    /// Number and status of what completed in the send queue.
+    /// Id and status of completed send requests.
     pub(super) fn sent(&self) -> Vec<(u64, Status)> {
         let wcs = poll(&self.qp.init().send_cq);
         wcs.iter().map(|wc| (wc.id, wc.status)).collect()
@@ -347,12 +347,12 @@ impl Rig {
         events
     }
 
-    /// All memory that commands may use.
+    /// All memory of commands.
     pub(super) fn bytes(&self) -> Vec<u8> {
         self.memory.read(0, SIZE)
     }
 
-    /// Nothing has been written.
+    /// No memory was written.
     #[track_caller]
     pub(super) fn assert_untouched(&self) {
         assert!(self.bytes().iter().all(|byte| *byte == FILL));
@@ -370,7 +370,7 @@ impl Rig {
         let said = view.cause.unwrap_or_default();
         assert!(said.contains(cause), "{said:?} does not say {cause:?}");
         assert_eq!((view.sends, view.commands, view.receives), (0, 0, 0));
-        // The data memory and the receives are registered, and nothing else.
+        // Only the data memory and the receives are registered.
         assert_eq!(self.tpt.len_of(self.qp.init().pd), 2);
     }
 }
@@ -382,7 +382,7 @@ pub(super) fn poll(cq: &Cq) -> Vec<Wc> {
     out
 }
 
-/// Bytes that tell where they belong.
+/// Bytes that depend on their position.
 pub(super) fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (((i + seed) * 31) >> 3) as u8).collect()
 }

@@ -1,6 +1,5 @@
-//! The sending half: what may leave is framed, named and taken by the carrier, as much as it takes.
-//! It promises the order of RFC 7143: PDUs for immediate delivery first, then data that was asked for in the order it was, then
-//! requests in posting order. It refuses to take a PDU back once the target has a part of it.
+//! The sending side: PDUs are built and written to the carrier, as much as it takes. The order is: PDUs for immediate delivery, then data
+//! in the order of the R2Ts, then requests in posting order. A PDU that is partly transmitted is never withdrawn.
 
 use parking_lot::Mutex;
 use verbena_mem::Sources;
@@ -12,7 +11,7 @@ use super::frame::{Frame, MAX_FRAMES, Refused};
 use super::inner::Inner;
 use super::queues::{Pdu, Queues, Request};
 
-/// Bytes framed ahead of the carrier.
+/// Bytes of frames that are built ahead of the carrier.
 const BATCH: usize = 256 << 10;
 
 impl Inner {
@@ -32,7 +31,7 @@ impl Inner {
             {
                 more = self.frame_next(init, queues, out);
             }
-            // Before, or by one of the requests.
+            // Before this call, or by one of the requests.
             if self.ended {
                 return Sending::Ended;
             }
@@ -70,26 +69,26 @@ impl Inner {
             self.counters.pdus_out += complete as u64;
             if let Some(refused) = refused {
                 if sent == bytes {
-                    // Whatever stood before it has left, its own head among it: the stream cannot go on.
+                    // Everything before it was sent, the PDU's own header included: the connection cannot continue.
                     self.memory_gone(init, queues, &refused, out);
                     return Sending::Ended;
                 }
                 return Sending::Blocked;
             }
-            // None named is none sent: whatever the reason, turning here under the lock would not help.
+            // Nothing to write although frames wait: do not loop under the lock.
             if sent < bytes || bytes == 0 {
                 return Sending::Blocked;
             }
-            // Who posts after we looked rings, and is heard.
+            // A request posted after the check is followed by a `try_transmit`, which the lock records.
             if !more && self.frames.is_empty() {
                 return Sending::Idle;
             }
         }
     }
 
-    /// Frames the next PDU, or ends the request that has none to give; false if there is nothing to be done now.
+    /// Builds the next PDU, or ends a request that fails. False if there is nothing to do now.
     fn frame_next(&mut self, init: &Init, queues: &Mutex<Queues>, out: &mut Outbox) -> bool {
-        // RFC 7143 §4.2.2.1: nothing beyond the window, but for immediate delivery.
+        // RFC 7143 §4.2.2.1: nothing beyond MaxCmdSN, except for immediate delivery.
         let may_begin = self.bursts.is_empty() && self.window.has_room_for(self.cmd_sn);
         let request = {
             let mut queues = queues.lock();
@@ -109,7 +108,7 @@ impl Inner {
         }
     }
 
-    /// The next PDU of the data that was asked for first; false if none was.
+    /// Builds the next PDU of the oldest burst. False if there is none.
     fn frame_burst(&mut self, init: &Init, queues: &Mutex<Queues>, out: &mut Outbox) -> bool {
         let exp_stat_sn = self.expected_status();
         let Some(burst) = self.bursts.front_mut() else {
@@ -130,7 +129,7 @@ impl Inner {
         true
     }
 
-    /// A PDU of the consumer's own.
+    /// Builds a PDU of the consumer.
     pub(super) fn frame_pdu(
         &mut self,
         init: &Init,
@@ -139,7 +138,7 @@ impl Inner {
         out: &mut Outbox,
     ) {
         let mut bhs = pdu.bhs;
-        // No additional header, and less data than would need the byte before its length: that is checked when it is posted.
+        // No AHS, and a length below 2^24, so the TotalAHSLength byte is 0: checked when it was posted.
         let lengths = (pdu.data.len() as u32).to_be_bytes();
         put(&mut bhs, 4, &lengths);
         put(&mut bhs, 24, &self.cmd_sn.to_be_bytes());
@@ -158,7 +157,7 @@ impl Inner {
         self.tell_sender(init, pdu.id, Status::Success, heard && signaled, out);
     }
 
-    /// Data that the target waits for cannot be read any more: the stream cannot go on.
+    /// Data that the target expects can no longer be read: the queue pair ends.
     pub(super) fn memory_gone(
         &mut self,
         init: &Init,

@@ -1,4 +1,4 @@
-//! Addresses that people write, and the sentences that they get for others.
+//! Valid addresses, and the error messages of invalid ones.
 
 use super::*;
 
@@ -86,7 +86,7 @@ fn percent_signs_stand_for_bytes() {
             "{wrong}"
         );
     }
-    // The last at sign divides, since a host has none.
+    // The last at sign is the separator, since a host has none.
     assert_eq!(good("iscsi://u%p@q@h").credentials, login("u", "p@q"));
 }
 

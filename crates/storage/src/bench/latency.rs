@@ -1,6 +1,4 @@
-//! How long many things took, in buckets of about three per cent: small whatever comes, and good enough for percentiles.
-//! It promises that the least and the longest are exact.
-//! It refuses to forget: there is one for each measurement.
+//! A latency histogram with buckets about three per cent wide: constant size, sufficient for percentiles. Minimum and maximum are exact.
 
 use std::time::Duration;
 
@@ -9,7 +7,7 @@ const FINE: u32 = 32;
 const FINE_BITS: u32 = FINE.trailing_zeros();
 const BUCKETS: usize = ((64 - FINE_BITS + 1) * FINE) as usize;
 
-/// Times that something took.
+/// A latency histogram.
 #[derive(Debug, Clone)]
 pub struct Latency {
     buckets: Box<[u64; BUCKETS]>,
@@ -25,7 +23,7 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// None yet.
+    /// An empty histogram.
     pub fn new() -> Latency {
         Latency {
             buckets: Box::new([0; BUCKETS]),
@@ -35,7 +33,7 @@ impl Latency {
         }
     }
 
-    /// One more.
+    /// Adds a value.
     pub fn add(&mut self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.buckets[bucket(nanos)] += 1;
@@ -44,22 +42,22 @@ impl Latency {
         self.max = self.max.max(nanos);
     }
 
-    /// How many.
+    /// Number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The shortest; zero if there is none.
+    /// The minimum; zero if empty.
     pub fn min(&self) -> Duration {
         Duration::from_nanos(if self.count == 0 { 0 } else { self.min })
     }
 
-    /// The longest; zero if there is none.
+    /// The maximum; zero if empty.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.max)
     }
 
-    /// What this share of them did not exceed: 0.5 for the median. At most about three per cent too long.
+    /// The quantile: 0.5 for the median. At most about three per cent too large.
     pub fn at(&self, share: f64) -> Duration {
         let rank = (share.clamp(0.0, 1.0) * self.count as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -83,7 +81,7 @@ fn bucket(nanos: u64) -> usize {
     ((power - FINE_BITS + 1) * FINE + inside) as usize
 }
 
-/// The longest time of a bucket.
+/// The upper bound of a bucket.
 fn last(at: usize) -> u64 {
     let (row, inside) = (at as u32 / FINE, u64::from(at as u32 % FINE));
     if row == 0 {

@@ -1,4 +1,4 @@
-//! Loads on a disk in memory: what is touched, what is counted, what is refused.
+//! Loads on a disk in memory: blocks accessed, counters, invalid loads.
 
 use super::*;
 use crate::blocks::Failure;
@@ -36,7 +36,7 @@ fn a_mixed_load_touches_its_range_only() {
     assert_eq!(score.latency.count(), 1000);
     assert!(ram.bytes[..8192].iter().all(|byte| *byte == 0));
     assert!(ram.bytes[40960..].iter().all(|byte| *byte == 0));
-    // Every place was written, with bytes that do not repeat.
+    // Every position was written, with bytes that do not repeat.
     assert!(
         ram.bytes[8192..40960]
             .chunks(4096)
@@ -58,7 +58,7 @@ fn a_sequential_load_goes_round_and_reads_only_if_told() {
         ..load()
     };
     run(&mut ram, &load, &mut on).unwrap();
-    // Seven of eight places.
+    // Seven of eight positions.
     assert!(
         ram.bytes[8192..36864]
             .chunks(4096)
@@ -73,7 +73,7 @@ fn a_sequential_load_goes_round_and_reads_only_if_told() {
     assert!(ram.bytes == before);
 }
 
-/// Where the payloads of all slots lie, reads and then writes.
+/// Offsets of the buffers of all slots, reads and then writes.
 fn offsets(load: &Load) -> (Vec<usize>, Vec<usize>) {
     let of = |read| {
         (0..load.depth)

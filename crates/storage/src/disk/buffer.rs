@@ -1,6 +1,5 @@
-//! Memory that a request of a disk works on: the program's while nothing is under way, the request's until then.
-//! It promises that nobody else reaches it: bytes are copied in and out, or moved by the adapter. It refuses slices: targets of iSER write
-//! registered memory themselves.
+//! Registered memory for requests of a disk. It is owned by the program or by one request at a time. Bytes are copied in and out; there are
+//! no slices, since a target writes registered memory itself over iSER.
 
 use verbena::Memory;
 
@@ -8,7 +7,7 @@ use super::driver::Door;
 use crate::blocks::Place;
 use crate::error::Error;
 
-/// A buffer.
+/// A buffer for requests of a disk.
 #[derive(Debug)]
 pub struct Buffer {
     memory: Memory,
@@ -20,7 +19,7 @@ impl Buffer {
         Buffer { memory, len }
     }
 
-    /// For requests without data.
+    /// An empty buffer, for requests without data.
     pub(super) fn none(door: &Door) -> Buffer {
         Buffer::new(door.nothing().clone(), 0)
     }
@@ -29,12 +28,12 @@ impl Buffer {
         Place::new(&self.memory, 0)
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// No bytes.
+    /// Whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -49,7 +48,7 @@ impl Buffer {
         Ok(self.memory.read_at(offset, into)?)
     }
 
-    /// A copy of some of it.
+    /// A copy of a range.
     pub fn to_vec(&self, offset: usize, len: usize) -> Result<Vec<u8>, Error> {
         let mut copy = vec![0; len];
         self.read_at(offset, &mut copy)?;

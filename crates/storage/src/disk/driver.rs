@@ -1,6 +1,5 @@
-//! The thread that drives a disk's unit, and the door through which requests come to it.
-//! It promises that a request which is let in ends: done, failed, or lost with the disk. It refuses to keep a closed disk open for longer
-//! than what was begun takes.
+//! The thread that drives a disk's unit, and the queue of requests to it. Every request accepted ends: completed, failed, or lost with the
+//! disk. After the disk is closed, the thread runs only until outstanding requests have completed.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,7 +15,7 @@ use crate::blocks::{Blocks, Done, Failure, Request};
 use crate::error::Error;
 use crate::unit::Unit;
 
-/// A request and who waits for it.
+/// A request and the sender of its result.
 #[derive(Debug)]
 pub(super) struct Job {
     /// Its number among all requests of the disk.
@@ -25,7 +24,7 @@ pub(super) struct Job {
     pub(super) promise: Promise,
 }
 
-/// Where requests come in.
+/// The queue of requests.
 #[derive(Debug)]
 pub(super) struct Door {
     state: Mutex<State>,
@@ -39,12 +38,12 @@ pub(super) struct Door {
 #[derive(Debug, Default)]
 struct State {
     jobs: VecDeque<Job>,
-    /// Requests that shall end and were not found above.
+    /// Requests to cancel that were not in `jobs`.
     cancelled: Vec<u64>,
     closed: bool,
 }
 
-/// A request under way.
+/// A submitted request.
 struct Flying {
     promise: Promise,
     what: &'static str,
@@ -83,12 +82,12 @@ impl Door {
         Ok(Buffer::new(self.memory.memory(len)?, len))
     }
 
-    /// A number for a request.
+    /// The number of a new request.
     pub(super) fn ticket(&self) -> u64 {
         self.tickets.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Has a request end. One that has ended takes no harm.
+    /// Cancels a request. Has no effect on one that has ended.
     pub(super) fn cancel(&self, ticket: u64) {
         let mut state = self.state();
         let waiting = state.jobs.iter().position(|job| job.ticket == ticket);
@@ -114,7 +113,7 @@ impl Door {
         core::mem::take(&mut self.state().cancelled)
     }
 
-    /// Lets a request in; behind a closed door it is lost, and told so.
+    /// Queues a request. After the disk was closed it is dropped, which completes it as lost.
     pub(super) fn enter(&self, job: Job) {
         let mut state = self.state();
         if state.closed {
@@ -136,13 +135,13 @@ impl Door {
     }
 
     fn ring(&self) {
-        // It fails only when the counter is full, and then the descriptor is readable as well.
+        // Fails only when the counter is at its maximum, and then the descriptor is readable as well.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
     fn hush(&self) {
         let mut count = [0; 8];
-        // Nobody rang, perhaps.
+        // Fails if the counter is 0.
         let _ = rustix::io::read(&self.bell, &mut count);
     }
 
@@ -160,7 +159,7 @@ impl Door {
     }
 }
 
-/// Drives a unit until the door is closed and everything is done.
+/// Drives a unit until the queue is closed and empty, and no request is outstanding.
 pub(super) fn drive(mut unit: Unit, door: &Door) {
     let mut under_way: HashMap<u64, Flying> = HashMap::new();
     let mut done: Vec<Done> = Vec::new();
@@ -175,7 +174,7 @@ pub(super) fn drive(mut unit: Unit, door: &Door) {
             }
         }
         for ticket in door.cancelled() {
-            // One that has ended is not under way.
+            // Returns false if it has ended already.
             let _ = unit.cancel(ticket);
         }
         if under_way.is_empty() && door.is_closed() {
@@ -198,6 +197,6 @@ pub(super) fn drive(mut unit: Unit, door: &Door) {
         door.hush();
     }
     door.close();
-    // A target that does not answer a goodbye misses nothing.
+    // An unanswered logout has no consequence.
     let _ = unit.close();
 }

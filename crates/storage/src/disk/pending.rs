@@ -1,6 +1,5 @@
-//! A request of a disk that is under way: a thread waits for it, a task awaits it, on any executor.
-//! It promises the buffer back with the result, once, also of a request that is cancelled. It refuses to cancel by being dropped: a
-//! request that nobody waits for goes on, and its buffer with it, since half of a write is worse than all of it.
+//! The result of a disk's request, to block on or to await with any executor. The buffer is returned with the result, once, also after a
+//! cancellation. Dropping a [`Pending`] does not cancel: the request continues and keeps its buffer, so that no write is left half done.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -11,10 +10,10 @@ use super::Buffer;
 use super::driver::Door;
 use crate::error::Error;
 
-/// How a request ended, and its buffer.
+/// The result of a request, and its buffer.
 pub type Returned = (Result<(), Error>, Buffer);
 
-/// A request under way.
+/// An outstanding request.
 #[derive(Debug)]
 #[must_use = "its buffer comes back here"]
 pub struct Pending {
@@ -23,7 +22,7 @@ pub struct Pending {
     ticket: u64,
 }
 
-/// The other end.
+/// The sender of the result.
 #[derive(Debug)]
 pub(super) struct Promise(Arc<Shared>, Option<Buffer>);
 
@@ -56,7 +55,7 @@ pub(super) fn pair(buffer: Buffer, door: &Arc<Door>, ticket: u64) -> (Pending, P
 }
 
 impl Promise {
-    /// It is done.
+    /// Completes the request.
     pub(super) fn fulfil(mut self, result: Result<(), Error>) {
         self.end(result);
     }
@@ -77,21 +76,21 @@ impl Promise {
 }
 
 impl Drop for Promise {
-    /// Whoever had it went without a word.
+    /// Dropped without a result: completes it as lost.
     fn drop(&mut self) {
         self.end(Err(Error::Lost("the disk was closed".to_owned())));
     }
 }
 
 impl Pending {
-    /// Asks for its end: it is still waited for or awaited, and its buffer comes back then. It ends as the disk ended it if that was sooner,
-    /// else with [`Failure::Cancelled`](crate::Failure::Cancelled): then it may have happened or not, but for one that
-    /// had not left. A target that does not abort it within the time for a sign of life loses its connection, which is made anew.
+    /// Requests its cancellation; the request still has to be waited for or awaited, and returns its buffer. It ends with its own result if
+    /// that came first, otherwise with [`Failure::Cancelled`](crate::Failure::Cancelled), and then it may have been executed unless it was
+    /// not sent. If the target does not abort it within [`Options::silence`](crate::session::Options::silence), the session reconnects.
     pub fn cancel(&self) {
         self.door.cancel(self.ticket);
     }
 
-    /// Waits until it is done.
+    /// Blocks until it has completed.
     pub fn wait(self) -> Returned {
         let mut state = self.shared.state();
         loop {

@@ -1,6 +1,5 @@
-//! One client of an export: what it sends is understood, becomes jobs, and is answered.
-//! It promises bounded memory whatever the client does, and that payload goes between its socket and registered memory directly.
-//! It refuses to know other clients and the disk: jobs wait here until the server starts their pieces.
+//! One client of an export: received bytes become jobs, and jobs become replies. Memory is bounded, and payload moves between the socket
+//! and registered memory without a copy. Jobs wait here until the server submits them to the disk.
 
 mod understand;
 
@@ -21,21 +20,21 @@ use super::stage::Stage;
 use crate::blocks::{Failure, Geometry};
 use crate::error::Error;
 
-/// Requests and replies that one client may have under way; then nothing more is read from it.
+/// Most requests and replies of one client in progress; beyond that nothing is read from it.
 pub(super) const MAX_OUTSTANDING: usize = 256;
-/// Calls of the system for one client before the others have their turn.
+/// Most iterations per client before the others get their turn.
 const BUDGET: usize = 64;
-/// Bytes of requests that are read at once while no payload is expected.
+/// Bytes of request headers that are read at once while no payload is expected.
 const HEADS: usize = 16 * HEAD;
 
-/// How far a client is.
+/// State of a client.
 #[derive(Debug)]
 enum Phase {
     Greeting(Handshake),
     Serving,
-    /// Nothing more is wanted from it; it still gets its answers.
+    /// No more requests are read; outstanding ones are still answered.
     Leaving,
-    /// Nobody is there any more.
+    /// Disconnected.
     Gone,
 }
 
@@ -43,12 +42,12 @@ enum Phase {
 #[derive(Debug)]
 enum Incoming {
     Head,
-    /// Payload of a job: bytes that have come.
+    /// Payload of a job: bytes received.
     Payload {
         job: usize,
         got: u32,
     },
-    /// Payload that nobody wants: bytes that are still to come, and the answer.
+    /// Payload of a rejected request: bytes still to come, and the reply.
     Discard {
         left: u32,
         reply: ReplyHead,
@@ -60,30 +59,30 @@ enum Incoming {
 pub(super) struct Client {
     socket: OwnedFd,
     phase: Phase,
-    /// Reads are answered in chunks.
+    /// Structured replies were negotiated.
     chunks: bool,
     stage: Stage,
     incoming: Incoming,
     /// A request that waits for memory.
     stalled: Option<Head>,
-    /// The last request carried payload, and the next one may too: read its head alone.
+    /// The last request carried payload, and the next one may too: read its header alone.
     payload_follows: bool,
     memory: Memory,
     slots: Slots,
     jobs: Vec<Option<Job>>,
-    /// Places among the jobs that are free.
+    /// Free entries of `jobs`.
     free: Vec<usize>,
-    /// Jobs that have pieces to start.
+    /// Jobs with pieces to submit.
     pub(super) pending: VecDeque<usize>,
     outbox: Outbox,
-    /// The socket may have something, or room.
+    /// The socket may be readable, or writable.
     pub(super) readable: bool,
     pub(super) writable: bool,
-    /// When it must have chosen an export.
+    /// Time limit of the negotiation.
     deadline: Option<Instant>,
-    /// When something was last sent, understood or read.
+    /// When something was last sent, processed or read.
     moved: Instant,
-    /// Why it was hung up on.
+    /// Why it was disconnected.
     pub(super) why: Option<String>,
 }
 
@@ -121,7 +120,7 @@ impl Client {
         self.jobs.get_mut(at)?.as_mut()
     }
 
-    /// Nothing is left to be done, and nothing of it is under way.
+    /// Disconnected or leaving, without outstanding jobs or replies.
     pub(super) fn is_over(&self) -> bool {
         let idle = self.free.len() == self.jobs.len();
         match self.phase {
@@ -131,8 +130,8 @@ impl Client {
         }
     }
 
-    /// When it is to be hung up on if nothing moves, and why: while it chooses an export, in the middle of a request of its, and when it
-    /// takes no answers. Waiting for the disk is no fault of its.
+    /// When to disconnect it if there is no progress, and why: during negotiation, within a request, and while it does not read replies.
+    /// Waiting for the disk has no limit here.
     pub(super) fn limit(&self, idle: Duration) -> Option<(Instant, &'static str)> {
         if let Some(deadline) = self.deadline {
             return Some((deadline, "it chose no export in time"));
@@ -149,28 +148,28 @@ impl Client {
         }
     }
 
-    /// Since when it has nothing under way.
+    /// Since when it has no outstanding request.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let idle = self.free.len() == self.jobs.len() && self.outbox.is_empty();
         let serving = matches!(self.phase, Phase::Serving);
         (serving && idle).then_some(self.moved)
     }
 
-    /// Takes no more requests, and answers those that it has.
+    /// Reads no more requests, and answers outstanding ones.
     pub(super) fn leave(&mut self) {
         if !matches!(self.phase, Phase::Gone) {
             self.phase = Phase::Leaving;
         }
         self.deadline = None;
         self.stalled = None;
-        // Payload that has not come altogether never will.
+        // Incomplete payload will not be completed.
         if let Incoming::Payload { job, .. } = self.incoming {
             self.forget(job);
         }
         self.incoming = Incoming::Head;
     }
 
-    /// Nobody is there any more: what has not been started never will be.
+    /// Disconnects: jobs not submitted are dropped.
     pub(super) fn hang_up(&mut self, why: Option<String>) {
         self.leave();
         self.phase = Phase::Gone;
@@ -184,7 +183,7 @@ impl Client {
         }
     }
 
-    /// Both directions of its socket are closed: what it sent before is read, and then it is seen to be gone.
+    /// Both directions of its socket are closed: remaining bytes are read, and then the end is seen.
     pub(super) fn closed(&mut self) {
         match self.phase {
             Phase::Leaving | Phase::Gone => self.hang_up(None),
@@ -204,7 +203,7 @@ impl Client {
         }
     }
 
-    /// A turn: sends, understands and reads until nothing moves or others must have their turn. Whether it could go on.
+    /// Sends, processes and reads until there is no progress or the budget is used up. Returns whether it could continue.
     pub(super) fn turn(
         &mut self,
         facts: &Facts,
@@ -242,19 +241,19 @@ impl Client {
         Ok(false)
     }
 
-    /// Requests under way, answered or not.
+    /// Whether the limit on requests and replies is reached.
     fn is_full(&self) -> bool {
         self.jobs.len() - self.free.len() + self.outbox.len() >= MAX_OUTSTANDING
     }
 
-    /// Reads what is wanted next.
+    /// Reads what is expected next.
     fn receive(&mut self) -> Result<bool, Error> {
         if !self.readable || self.stalled.is_some() || self.is_full() {
             return Ok(false);
         }
         let want = match (&self.phase, &self.incoming) {
             (Phase::Leaving | Phase::Gone, _) => return Ok(false),
-            // One answer at a time, so that whoever does not read them cannot collect them here.
+            // One answer at a time, so that a client that does not read cannot accumulate them.
             (Phase::Greeting(_), _) if !self.outbox.is_empty() => return Ok(false),
             (Phase::Greeting(_), _) => LONGEST,
             (_, Incoming::Payload { job, got }) => {
@@ -284,7 +283,7 @@ impl Client {
         Ok(false)
     }
 
-    /// What a read came to: bytes, or nothing for now or ever.
+    /// Evaluates a read: bytes, or none for now, or the end.
     fn arrived(&mut self, read: io::Result<usize>) -> Option<usize> {
         match read {
             Ok(0) => match (&self.phase, &self.incoming) {
@@ -301,7 +300,7 @@ impl Client {
         None
     }
 
-    /// So much payload of a job is there; with all of it the disk can have it.
+    /// Accounts for payload of a job; when it is complete the job can be submitted.
     fn advance(&mut self, at: usize, got: u32) {
         let whole = matches!(&self.jobs[at], Some(job) if job.len == got);
         self.incoming = if whole {
@@ -326,7 +325,7 @@ impl Client {
         }
     }
 
-    /// A piece of a job is done; with the last one the client gets its answer.
+    /// A piece of a job is done; after the last one the reply is queued.
     pub(super) fn landed(&mut self, at: usize, result: Result<(), &Failure>, counts: &mut Counts) {
         let gone = matches!(self.phase, Phase::Gone);
         let Some(job) = self.job(at) else {
@@ -337,7 +336,7 @@ impl Client {
             if gone && job.is_idle() {
                 self.forget(at);
             } else if job.is_idle() && !self.pending.contains(&at) {
-                // Its flush is still to come.
+                // A flush has to follow.
                 self.pending.push_back(at);
             }
             return;
@@ -370,7 +369,7 @@ impl Client {
     }
 }
 
-/// Why a socket is of no use any more, if that is worth saying: whoever leaves without taking its answers may do so.
+/// Why a socket failed; `None` if the client closed it without reading its replies, which it may.
 fn reason(error: &io::Error) -> Option<String> {
     use io::ErrorKind::{BrokenPipe, ConnectionReset};
     let left = matches!(error.kind(), BrokenPipe | ConnectionReset);

@@ -1,22 +1,21 @@
-//! The bytes of the NBD protocol: magic numbers, options, requests and replies, all big-endian.
-//! It promises that a request which parses has a known command with flags that the command may have.
-//! It refuses to know sockets, memory and who may ask for what.
+//! The encoding of the NBD protocol: magic numbers, options, requests and replies, all big-endian. A request with a `command` has a known
+//! type with flags that are valid for it.
 
-/// What the server says first.
+/// NBDMAGIC.
 pub(super) const GREETING: u64 = u64::from_be_bytes(*b"NBDMAGIC");
-/// What begins every option.
+/// IHAVEOPT.
 pub(super) const OPTION: u64 = u64::from_be_bytes(*b"IHAVEOPT");
-/// What begins the answer to an option.
+/// Magic of an option reply.
 pub(super) const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
 const REQUEST: u32 = 0x2560_9513;
 const SIMPLE_REPLY: u32 = 0x6744_6698;
 const CHUNK: u32 = 0x668e_33ef;
 
-/// The server's flags: options may fail without ending everything, and nobody wants 124 zeroes.
+/// Handshake flags: NBD_FLAG_FIXED_NEWSTYLE and NBD_FLAG_NO_ZEROES.
 pub(super) const FIXED_NEWSTYLE: u16 = 1;
 pub(super) const NO_ZEROES: u16 = 2;
 
-/// What a client may negotiate.
+/// NBD_OPT_*.
 pub(super) mod option {
     pub(crate) const EXPORT_NAME: u32 = 1;
     pub(crate) const ABORT: u32 = 2;
@@ -26,7 +25,7 @@ pub(super) mod option {
     pub(crate) const STRUCTURED_REPLY: u32 = 8;
 }
 
-/// What the server answers.
+/// NBD_REP_*; the errors are NBD_REP_ERR_*.
 pub(super) mod answer {
     pub(crate) const ACK: u32 = 1;
     pub(crate) const SERVER: u32 = 2;
@@ -37,14 +36,14 @@ pub(super) mod answer {
     pub(crate) const TOO_BIG: u32 = 1 << 31 | 9;
 }
 
-/// What a client may be told about an export.
+/// NBD_INFO_*.
 pub(super) mod info {
     pub(crate) const EXPORT: u16 = 0;
     pub(crate) const NAME: u16 = 1;
     pub(crate) const BLOCK_SIZE: u16 = 3;
 }
 
-/// What an export is like.
+/// Transmission flags, NBD_FLAG_*.
 pub(super) mod transmission {
     pub(crate) const HAS_FLAGS: u16 = 1;
     pub(crate) const READ_ONLY: u16 = 1 << 1;
@@ -59,24 +58,24 @@ const FUA: u16 = 1;
 const NO_HOLE: u16 = 1 << 1;
 const DO_NOT_FRAGMENT: u16 = 1 << 2;
 
-/// A client's request begins with so many bytes.
+/// Bytes of a request without payload.
 pub(super) const HEAD: usize = 28;
 
-/// Errors in the protocol's own numbers.
+/// Error values of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Errno {
-    /// Not allowed.
+    /// NBD_EPERM.
     Perm = 1,
-    /// Input or output failed.
+    /// NBD_EIO.
     Io = 5,
-    /// The request makes no sense.
+    /// NBD_EINVAL.
     Inval = 22,
-    /// Beyond the end, or no room left.
+    /// NBD_ENOSPC.
     NoSpace = 28,
 }
 
-/// What a client wants to be done.
+/// Request types, NBD_CMD_*.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Command {
     Read,
@@ -90,7 +89,7 @@ pub(super) enum Command {
     },
     Zero {
         fua: bool,
-        /// May not be turned into a hole.
+        /// NBD_CMD_FLAG_NO_HOLE.
         no_hole: bool,
     },
 }
@@ -98,16 +97,16 @@ pub(super) enum Command {
 /// A request without its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
-    /// `None`: nothing that we know, or with flags that it may not have.
+    /// `None`: an unknown type, or invalid flags.
     pub(super) command: Option<Command>,
-    /// Payload follows, of `len` bytes, known or not.
+    /// `len` bytes of payload follow, also if the request is invalid.
     pub(super) payload: bool,
     pub(super) cookie: u64,
     pub(super) offset: u64,
     pub(super) len: u32,
 }
 
-/// It does not begin as a request does: nobody knows where the next one begins.
+/// Wrong request magic: the stream is out of synchronisation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a request begins with {0:#010x} instead of {REQUEST:#010x}")]
 pub(super) struct NoRequest(u32);
@@ -136,7 +135,7 @@ impl Head {
         })
     }
 
-    /// For tests: what a client sends.
+    /// Encodes a request, for tests.
     #[cfg(test)]
     pub(super) fn emit(kind: u16, flags: u16, cookie: u64, offset: u64, len: u32) -> [u8; HEAD] {
         let mut out = [0; HEAD];
@@ -150,7 +149,7 @@ impl Head {
     }
 }
 
-/// The command, if it may have these flags. FUA is allowed with every command once it was offered.
+/// The command, if the flags are valid for it. FUA is valid with every command once NBD_FLAG_SEND_FUA was set.
 fn command(kind: u16, flags: u16) -> Option<Command> {
     let fua = flags & FUA != 0;
     let (command, allowed) = match kind {
@@ -168,7 +167,7 @@ fn command(kind: u16, flags: u16) -> Option<Command> {
     (flags & !allowed == 0).then_some(command)
 }
 
-/// The bytes in front of a reply's payload.
+/// The bytes of a reply before its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReplyHead {
     bytes: [u8; LONGEST_REPLY],
@@ -176,7 +175,7 @@ pub(super) struct ReplyHead {
 }
 
 const LONGEST_REPLY: usize = 28;
-/// The last chunk of a reply.
+/// NBD_REPLY_FLAG_DONE.
 const DONE: u16 = 1;
 const OFFSET_DATA: u16 = 1;
 const ERROR: u16 = 1 << 15 | 1;
@@ -186,7 +185,7 @@ impl ReplyHead {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// The old form: an error or none, and then the payload of a read that had none.
+    /// A simple reply; the payload of a successful read follows.
     pub(super) fn simple(cookie: u64, error: Option<Errno>) -> ReplyHead {
         ReplyHead::of(&[
             &SIMPLE_REPLY.to_be_bytes(),
@@ -195,7 +194,7 @@ impl ReplyHead {
         ])
     }
 
-    /// All that a read brought, in one chunk.
+    /// A structured reply with all data of a read in one chunk (NBD_REPLY_TYPE_OFFSET_DATA).
     pub(super) fn data(cookie: u64, offset: u64, len: u32) -> ReplyHead {
         ReplyHead::of(&[
             &CHUNK.to_be_bytes(),
@@ -207,7 +206,7 @@ impl ReplyHead {
         ])
     }
 
-    /// A read that failed, in the form of chunks; without words.
+    /// A structured reply to a failed read (NBD_REPLY_TYPE_ERROR), without a message.
     pub(super) fn failed(cookie: u64, error: Errno) -> ReplyHead {
         ReplyHead::of(&[
             &CHUNK.to_be_bytes(),

@@ -1,6 +1,5 @@
-//! Where clients come in: a Unix socket, or a TCP port of this machine.
-//! It promises to take no file's place but a dead socket's, and to remove its own at the end.
-//! It refuses addresses that other machines can reach, because NBD asks nobody for a password.
+//! The listener of an export: a Unix socket, or a TCP port on a loopback address. Binding removes a socket file only if no server listens on
+//! it, and the listener's own file is removed at the end. Other addresses are rejected, because NBD has no authentication here.
 
 use std::fs;
 use std::io;
@@ -16,20 +15,20 @@ use verbena::runtime;
 
 use crate::error::Error;
 
-/// Where an export can be found.
+/// Address of an export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// A socket in the file system, for this user only.
+    /// A Unix socket, accessible to this user only.
     Unix(PathBuf),
-    /// A port of an address that only this machine has.
+    /// A TCP port on a loopback address.
     Tcp(SocketAddr),
 }
 
-/// An open door.
+/// A listener.
 #[derive(Debug)]
 pub(super) struct Door {
     listener: Listener,
-    /// Which sources may come in by TCP, if not all.
+    /// Access list for TCP clients.
     access: Option<AccessList>,
 }
 
@@ -39,22 +38,22 @@ enum Listener {
     Tcp(TcpListener),
 }
 
-/// A socket file of ours, gone when this is.
+/// Our socket file, removed on drop.
 #[derive(Debug)]
 struct Socket {
     path: PathBuf,
-    /// Device and inode: what stands there later may be somebody else's.
+    /// Device and inode, to recognise a file that replaced ours.
     id: (u64, u64),
-    /// The user who made it.
+    /// The user id of its owner.
     owner: u32,
 }
 
-/// Who was at the door.
+/// An accepted connection.
 #[derive(Debug)]
 pub(super) enum Visitor {
-    /// A client; its socket does not block.
+    /// A client; its socket is non-blocking.
     Client(OwnedFd),
-    /// Another user, who has got past the permissions of the socket; it was sent away.
+    /// Another user, which the permissions of the socket did not keep out; its connection was closed.
     Stranger(u32),
 }
 
@@ -87,7 +86,7 @@ impl Door {
         access.is_none_or(|access| access.admits(source.ip()))
     }
 
-    /// Where it is; a port that the system chose is known now.
+    /// Its address, with the port that the system has chosen.
     pub(super) fn place(&self) -> Result<Place, Error> {
         match &self.listener {
             Listener::Unix(_, socket) => Ok(Place::Unix(socket.path.clone())),
@@ -98,7 +97,7 @@ impl Door {
         }
     }
 
-    /// Who waits, without waiting for anybody.
+    /// Accepts a connection, without waiting.
     pub(super) fn accept(&self) -> io::Result<Option<Visitor>> {
         let accepted = match &self.listener {
             Listener::Unix(listener, socket) => listener.accept().and_then(|(stream, _)| {
@@ -110,7 +109,7 @@ impl Door {
             }),
             Listener::Tcp(listener) => listener.accept().and_then(|(stream, source)| {
                 if !self.admits(source) {
-                    // As for one that left: the next one may be admitted.
+                    // Treated as a connection that was aborted: the caller tries the next one.
                     return Err(io::ErrorKind::ConnectionAborted.into());
                 }
                 stream.set_nonblocking(true)?;
@@ -129,7 +128,7 @@ impl Door {
 }
 
 impl Door {
-    /// Somebody waits.
+    /// Whether a connection waits to be accepted.
     pub(super) fn is_wanted(&self) -> bool {
         let none = Timespec {
             tv_sec: 0,
@@ -152,7 +151,7 @@ impl AsFd for Door {
 fn unix(path: &Path) -> Result<Listener, Error> {
     clear(path)?;
     let io = |error| Error::io(format!("cannot listen on {}", path.display()))(error);
-    // Whoever can open the socket has the disk.
+    // Access to the socket is access to the disk.
     let listener = runtime::listen(path).map_err(io)?;
     let about = fs::symlink_metadata(path).map_err(io)?;
     let socket = Socket {
@@ -163,7 +162,7 @@ fn unix(path: &Path) -> Result<Listener, Error> {
     Ok(Listener::Unix(listener, socket))
 }
 
-/// Removes the socket of a server that is no more, and nothing else.
+/// Removes the socket of a server that has ended, and nothing else.
 fn clear(path: &Path) -> Result<(), Error> {
     let occupied = |why| {
         Err(Error::Occupied {
@@ -197,7 +196,7 @@ impl Drop for Socket {
     fn drop(&mut self) {
         let ours = |about: fs::Metadata| (about.dev(), about.ino()) == self.id;
         if fs::symlink_metadata(&self.path).is_ok_and(ours) {
-            // If it cannot be removed, the next server will see that nobody serves it.
+            // If it cannot be removed, the next server finds that nothing listens on it.
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -1,24 +1,23 @@
-//! What happens before the first request: greeting, options, and the choice of the export (newstyle, fixed).
-//! It promises bounded answers to bounded input at every split, and never reads past the option that ends it.
-//! It refuses sockets: it is given what has come and says what to send.
+//! The handshake phase (fixed newstyle): flags, options, and the choice of the export. Answers are bounded, input may be split anywhere,
+//! and nothing after the option that ends the phase is consumed. There is no I/O here.
 
 use super::codec::{
     FIXED_NEWSTYLE, GREETING, NO_ZEROES, OPTION, OPTION_REPLY, answer, info, option,
 };
 
-/// The longest name of an export (the protocol's own limit).
+/// The longest export name (the protocol's limit on strings).
 pub const MAX_NAME: usize = 4096;
-/// The longest option that is read; longer ones are refused but skipped.
+/// The longest option that is read; a longer one is answered with NBD_REP_ERR_TOO_BIG and skipped.
 const MAX_OPTION: usize = MAX_NAME + 256;
-/// The longest option that is skipped. Whoever sends more is not worth the reading.
+/// The longest option that is skipped; a longer one ends the connection.
 const MAX_SKIPPED: u32 = 64 << 10;
-/// Options that a client may try; each costs it bytes, and us an answer.
+/// Most options per client.
 const MAX_OPTIONS: u32 = 128;
-/// Bytes in front of an option's data.
+/// Bytes before an option's data.
 const OPTION_HEAD: usize = 16;
-/// What must fit into the buffer of whoever collects input.
+/// Size that the caller's input buffer needs.
 pub(super) const LONGEST: usize = OPTION_HEAD + MAX_OPTION;
-/// Zeroes behind the answer to an old client.
+/// Zeroes after the reply to NBD_OPT_EXPORT_NAME without NBD_FLAG_C_NO_ZEROES.
 const ZEROES: usize = 124;
 
 /// What clients are told about the export.
@@ -26,38 +25,38 @@ const ZEROES: usize = 124;
 pub(super) struct Facts {
     pub(super) name: String,
     pub(super) bytes: u64,
-    /// Transmission flags, without those that depend on the client.
+    /// Transmission flags, without those that depend on the negotiation.
     pub(super) flags: u16,
-    /// Block sizes: the least, the best, the most.
+    /// Block sizes: minimum, preferred, maximum.
     pub(super) sizes: [u32; 3],
-    /// Added to the flags for clients that take chunks.
+    /// Added to the flags after structured replies were negotiated.
     pub(super) chunk_flags: u16,
 }
 
-/// How far it is.
+/// State of the negotiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// The client's flags come next.
+    /// The client flags are expected.
     Flags,
-    /// An option comes next.
+    /// An option is expected.
     Option,
-    /// So much of an option that was refused is still to come.
+    /// Bytes left of an option that is skipped.
     Skip(u32),
 }
 
-/// How it ends.
+/// End of the negotiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The client has chosen, and sends requests from now on.
+    /// The client has chosen the export; the transmission phase begins.
     Go {
-        /// Reads are answered in chunks.
+        /// Structured replies were negotiated.
         chunks: bool,
     },
-    /// The client wants no more.
+    /// NBD_OPT_ABORT.
     Abort,
 }
 
-/// What a client may not do; it is hung up on.
+/// A protocol violation, which ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Violation {
     #[error("flags {0:#x} that nobody offered")]
@@ -81,7 +80,7 @@ pub(super) struct Handshake {
     chunks: bool,
 }
 
-/// What the server says first.
+/// The server's initial bytes.
 pub(super) fn greeting() -> [u8; 18] {
     let mut out = [0; 18];
     out[..8].copy_from_slice(&GREETING.to_be_bytes());
@@ -100,8 +99,8 @@ impl Handshake {
         }
     }
 
-    /// Looks at what has come and takes at most one thing from it: bytes taken (0: more are needed) and how it ends, if it
-    /// does. What is to be sent is added to `out`.
+    /// Consumes at most one item of the input. Returns the bytes consumed (0: more are needed) and the end of the negotiation, if reached.
+    /// Replies are appended to `out`.
     pub(super) fn take(
         &mut self,
         input: &[u8],
@@ -172,7 +171,7 @@ impl Handshake {
             .ok_or(Violation::Options)
     }
 
-    /// What is done about one option.
+    /// Handles one option.
     fn decide(
         &mut self,
         option: u32,
@@ -221,7 +220,7 @@ impl Handshake {
         Ok(None)
     }
 
-    /// Says what the export is like: always its size and block sizes, its name on request.
+    /// Answers NBD_OPT_INFO and NBD_OPT_GO: always with NBD_INFO_EXPORT and NBD_INFO_BLOCK_SIZE, and with NBD_INFO_NAME on request.
     fn inform(&self, option: u32, wants: &[u8], facts: &Facts, out: &mut Vec<u8>) {
         let (bytes, flags) = (facts.bytes.to_be_bytes(), self.flags(facts).to_be_bytes());
         let export = [&info::EXPORT.to_be_bytes()[..], &bytes, &flags];
@@ -243,13 +242,13 @@ impl Handshake {
 }
 
 impl Facts {
-    /// Nobody has to know the name of the only export: the empty name means it as well.
+    /// There is one export: the empty name selects it as well.
     fn is_named(&self, name: &[u8]) -> bool {
         name.is_empty() || name == self.name.as_bytes()
     }
 }
 
-/// The name and the kinds of information of `INFO` and `GO`, if the data are as long as they say.
+/// Name and information requests of NBD_OPT_INFO and NBD_OPT_GO, if the lengths are consistent.
 fn choice(data: &[u8]) -> Option<(&[u8], &[u8])> {
     let len = number(data, 0)? as usize;
     let after = data.get(4..)?;
@@ -270,7 +269,7 @@ fn reply(out: &mut Vec<u8>, option: u32, kind: u32, parts: &[&[u8]]) {
     }
 }
 
-/// Four bytes of what has come, if they have.
+/// A big-endian number of the input, if its four bytes are there.
 fn number(input: &[u8], at: usize) -> Option<u32> {
     let four = input.get(at..at + 4)?.first_chunk()?;
     Some(u32::from_be_bytes(*four))

@@ -1,6 +1,5 @@
-//! One request of a client on its way through the disk: judged once, cut into pieces that the disk takes, joined again.
-//! It promises that a piece never leaves its request, and that the first error is the one that is told.
-//! It refuses to know who asked, and over what.
+//! One request of a client in progress: validated once, split into pieces that the disk accepts, and combined again. A piece never exceeds
+//! its request, and the first error is the one that is reported.
 
 use verbena::Memory;
 
@@ -8,10 +7,10 @@ use super::codec::{Command, Errno, Head};
 use super::slots::Run;
 use crate::blocks::{Extent, Failure, Geometry, Place, Request};
 
-/// The most payload of one request: what clients are told, and what they are held to.
+/// The longest payload of a request: announced as the maximum block size, and enforced.
 pub(super) const MAX_REQUEST: u32 = 4 << 20;
 
-/// What is done with the disk.
+/// The operation on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Read,
@@ -28,26 +27,26 @@ pub(super) struct Job {
     pub(super) kind: Kind,
     pub(super) offset: u64,
     pub(super) len: u32,
-    /// Where its payload lies, for those that have some.
+    /// Memory of its payload, if any.
     pub(super) run: Option<Run>,
-    /// Bytes that the disk has been asked for.
+    /// Bytes submitted to the disk.
     started: u32,
-    /// Pieces under way.
+    /// Pieces outstanding.
     flying: u32,
-    /// A flush is still to come, once all pieces are done.
+    /// A flush has to follow after all pieces.
     flush: bool,
     error: Option<Errno>,
 }
 
-/// What a client wants, if it may.
+/// Validates a request. Returns the operation, and whether a flush has to follow.
 pub(super) fn judge(head: &Head, geometry: &Geometry) -> Result<(Kind, bool), Errno> {
     let command = head.command.ok_or(Errno::Inval)?;
     let (kind, flush) = match command {
         Command::Read => (Kind::Read, false),
         Command::Write { fua } => (Kind::Write { fua }, false),
-        // Neither has a bit for it on the disk: a flush behind it says the same.
+        // UNMAP and WRITE SAME have no FUA bit: a flush afterwards is equivalent.
         Command::Trim { fua } if geometry.can_unmap => (Kind::Trim, fua),
-        // Blocks that are zeroed keep their place in any case, so a hole is never made.
+        // Zeroed blocks stay allocated in any case, so NBD_CMD_FLAG_NO_HOLE is satisfied.
         Command::Zero { fua, no_hole: _ } => (Kind::Zero, fua),
         Command::Flush => return Ok((Kind::Flush, true)),
         Command::Trim { .. } | Command::Disconnect => return Err(Errno::Inval),
@@ -64,17 +63,17 @@ pub(super) fn judge(head: &Head, geometry: &Geometry) -> Result<(Kind, bool), Er
         let grows = matches!(kind, Kind::Write { .. } | Kind::Zero);
         return Err(if grows { Errno::NoSpace } else { Errno::Inval });
     }
-    // The least block size was told; whoever did not ask for it is told now.
+    // NBD_OPT_INFO and NBD_OPT_GO announce the minimum block size; unaligned requests are rejected in any case.
     let aligned = geometry.extent(head.offset, head.len.into());
     aligned.map(|_| (kind, flush)).ok_or(Errno::Inval)
 }
 
-/// What pieces are made of.
+/// Resources of pieces.
 pub(super) struct Material<'a> {
     pub(super) geometry: Geometry,
     /// The client's memory.
     pub(super) memory: &'a Memory,
-    /// Zeroes for disks that cannot make their own.
+    /// Zeroes, for disks without [`Request::Zero`].
     pub(super) zeroes: &'a Memory,
 }
 
@@ -94,7 +93,7 @@ impl Job {
         }
     }
 
-    /// The next piece, and its bytes; `None` while there is nothing to start.
+    /// The next piece and its length; `None` if there is nothing to submit now.
     pub(super) fn next(&self, material: &Material<'_>) -> Option<(Request, u32)> {
         let left = self.len - self.started;
         if self.error.is_some() {
@@ -108,7 +107,7 @@ impl Job {
             Kind::Zero if !geometry.can_zero => geometry.piece(material.zeroes.len() as u32),
             Kind::Zero | Kind::Trim => {
                 let bulk = geometry.bulk.max(1).saturating_mul(geometry.block_size);
-                // Cut off at the end of numbers it may end inside of a block.
+                // After saturation the value may not be a multiple of the block size.
                 bulk / geometry.block_size.max(1) * geometry.block_size
             }
             Kind::Read | Kind::Write { .. } | Kind::Flush => geometry.piece(MAX_REQUEST),
@@ -140,7 +139,7 @@ impl Job {
         }
     }
 
-    /// The piece that [`next`](Job::next) named is under way.
+    /// The piece of [`next`](Job::next) was submitted.
     pub(super) fn started(&mut self, bytes: u32) {
         self.flying += 1;
         self.started += bytes;
@@ -149,7 +148,7 @@ impl Job {
         }
     }
 
-    /// A piece is done.
+    /// A piece has completed.
     pub(super) fn landed(&mut self, result: Result<(), &Failure>) {
         self.flying = self.flying.saturating_sub(1);
         if let Err(failure) = result {
@@ -157,12 +156,12 @@ impl Job {
         }
     }
 
-    /// Nothing is under way.
+    /// No piece is outstanding.
     pub(super) fn is_idle(&self) -> bool {
         self.flying == 0
     }
 
-    /// How it ended, if it has.
+    /// The result, if it has ended.
     pub(super) fn outcome(&self) -> Option<Result<(), Errno>> {
         if self.flying > 0 {
             return None;
@@ -174,7 +173,7 @@ impl Job {
     }
 }
 
-/// What a client is told about a disk's failure.
+/// The error value for a disk's failure.
 fn errno(failure: &Failure) -> Errno {
     match failure {
         Failure::ReadOnly => Errno::Perm,

@@ -1,6 +1,5 @@
-//! What is on its way to a client: words of the handshake, then heads of replies and payload straight from registered memory.
-//! It promises that heads without payload travel together, and that payload keeps its memory until the last byte has left.
-//! It refuses to grow by itself: whoever adds looks at how full it is first.
+//! Output to a client: handshake replies, then reply headers and payload from registered memory. Headers without payload are combined into
+//! one write, and payload keeps its memory until its last byte was sent. The length is limited by the caller.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,40 +11,40 @@ use super::codec::ReplyHead;
 use super::slots::{Run, Slots};
 use crate::error::Error;
 
-/// Heads that travel together.
+/// Most headers in one write.
 const BURST: usize = 64;
 
 /// One reply.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) head: ReplyHead,
-    /// What follows the head.
+    /// The payload after the header.
     pub(super) payload: Option<(Run, u32)>,
 }
 
-/// What is on its way out.
+/// Replies to send.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     waiting: VecDeque<Reply>,
-    /// What goes now: heads, and then the payload of the last one.
+    /// Being sent: headers, and then the payload of the last one.
     now: Vec<u8>,
     payload: Option<(Run, u32)>,
     sent: usize,
 }
 
-/// What a call of the system came to.
+/// Result of a write.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     /// There was nothing to send.
     Nothing,
     /// Something left.
     Some,
-    /// The socket takes no more now.
+    /// The socket buffer is full.
     Blocked,
 }
 
 impl Outbox {
-    /// Replies that have not left altogether.
+    /// Replies not completely sent.
     pub(super) fn len(&self) -> usize {
         self.waiting.len() + usize::from(!self.now.is_empty())
     }
@@ -54,7 +53,7 @@ impl Outbox {
         self.len() == 0
     }
 
-    /// Where words of the handshake are put; they may wait for nothing else.
+    /// The buffer for handshake replies, which are sent at once.
     pub(super) fn words(&mut self) -> &mut Vec<u8> {
         &mut self.now
     }
@@ -63,7 +62,7 @@ impl Outbox {
         self.waiting.push_back(reply);
     }
 
-    /// Forgets everything: nobody is there to read it.
+    /// Discards everything: the client is disconnected.
     pub(super) fn clear(&mut self, slots: &mut Slots) {
         let waiting = self.waiting.drain(..).filter_map(|reply| reply.payload);
         for (run, _) in waiting.chain(self.payload.take()) {
@@ -73,7 +72,7 @@ impl Outbox {
         self.sent = 0;
     }
 
-    /// Sends what one call of the system takes.
+    /// Sends as much as one system call takes.
     pub(super) fn transmit(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -113,7 +112,7 @@ impl Outbox {
         Ok(Ok(Sent::Some))
     }
 
-    /// Heads up to the first payload.
+    /// Moves headers up to the first payload into `now`.
     fn gather(&mut self) {
         for _ in 0..BURST {
             let Some(reply) = self.waiting.pop_front() else {

@@ -1,6 +1,5 @@
-//! The loop of an export: clients at the door, their turns, pieces for the disk, and what comes back.
-//! It promises that every client has its turn, that no job outlives its memory, and that the disk is flushed at the end.
-//! It refuses to block on a client: only the disk's own wait sleeps.
+//! The loop of an export: accepts clients, runs them in turn, submits pieces to the disk and processes completions. A client's memory is
+//! kept until its jobs have ended, and the disk is flushed at the end. Only `Blocks::wait` blocks; no client can.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,17 +17,17 @@ use crate::blocks::{Blocks, Done, Geometry, Request};
 use crate::error::Error;
 use crate::stop::Stop;
 
-/// Clients at a time; others wait at the door.
+/// Most clients; further connections wait in the listener's backlog.
 const MAX_CLIENTS: usize = 16;
-/// How long a client may take to choose an export.
+/// Time limit of the negotiation.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long clients have to take their last answers when the server ends.
+/// Time limit for sending the last replies when the server ends.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Zeroes for disks that cannot make their own, in bytes.
+/// Bytes of zeroes for disks without `Request::Zero`.
 const ZEROES: usize = 256 << 10;
-/// The name of the flush at the end; no client's job has it.
+/// Id of the flush at the end; no job has it.
 const LAST_FLUSH: u64 = u64::MAX;
-/// What the epoll set calls the door and the flag; clients have their numbers.
+/// epoll data of the listener and the stop flag; clients have their index.
 const DOOR: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
 
@@ -44,17 +43,17 @@ pub(super) struct Server<'a, B: Blocks> {
     zeroes: Memory,
     watch: OwnedFd,
     clients: Vec<Option<Client>>,
-    /// Whose turn it is to start pieces.
+    /// The client that submits next.
     first: usize,
     /// Memory of clients that have left.
     spare: Vec<Memory>,
-    /// Somebody may be at the door.
+    /// A connection may wait to be accepted.
     knocked: bool,
     flying: usize,
-    /// Pieces that were started; for their names.
+    /// Pieces submitted; part of their ids.
     pieces: u32,
     done: Vec<Done>,
-    /// The disk was written to since it was flushed by us.
+    /// The disk was written to, so it has to be flushed at the end.
     dirty: bool,
     counts: Counts,
 }
@@ -105,7 +104,7 @@ impl<'a, B: Blocks> Server<'a, B> {
             }
             self.expire();
         }
-        // What clients have asked for is done; they have a while to take the answers.
+        // Outstanding requests are completed, and clients get some time to read the replies.
         self.clients.iter_mut().flatten().for_each(Client::leave);
         let last = Instant::now() + FAREWELL;
         while self.clients.iter().any(Option::is_some) {
@@ -114,7 +113,7 @@ impl<'a, B: Blocks> Server<'a, B> {
                 clients.for_each(|client| client.hang_up(Some("it takes no answers".into())));
             }
             let busy = self.turn(say)?;
-            // The last one may just have left.
+            // The last client may just have left.
             if !busy && self.clients.iter().any(Option::is_some) {
                 self.sleep(Some(last.max(Instant::now() + Duration::from_millis(100))))?;
             }
@@ -126,7 +125,7 @@ impl<'a, B: Blocks> Server<'a, B> {
         self.counts
     }
 
-    /// Everything that can be done now. Whether there may be more.
+    /// Does everything that can be done now. Returns whether there may be more.
     fn turn(&mut self, say: &mut dyn FnMut(&str)) -> Result<bool, Error> {
         self.look()?;
         self.accept(say)?;
@@ -134,18 +133,18 @@ impl<'a, B: Blocks> Server<'a, B> {
         for client in self.clients.iter_mut().flatten() {
             match client.turn(&self.facts, &self.geometry, &mut self.counts) {
                 Ok(more) => busy |= more,
-                // What is wrong with one is no reason to end the others.
+                // An error of one client does not affect the others.
                 Err(error) => client.hang_up(Some(error.to_string())),
             }
         }
         busy |= self.start()?;
         busy |= self.land()?;
-        // Whoever waits at the door may come in now.
+        // A waiting connection can be accepted now.
         busy |= self.part(say) && self.knocked;
         Ok(busy)
     }
 
-    /// Which sockets have something, or room.
+    /// Updates the readiness of sockets.
     fn look(&mut self) -> Result<(), Error> {
         let mut events = [epoll::Event {
             flags: epoll::EventFlags::empty(),
@@ -194,9 +193,9 @@ impl<'a, B: Blocks> Server<'a, B> {
                     self.knocked = false;
                     break;
                 }
-                // Whoever was at the door left again.
+                // The connection was closed before it was accepted.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
-                // No descriptors, say: whoever comes next tries again.
+                // For example out of descriptors: retried with the next connection.
                 Err(error) => {
                     say(&format!("a client could not be let in: {error}"));
                     self.knocked = false;
@@ -235,7 +234,7 @@ impl<'a, B: Blocks> Server<'a, B> {
         Ok(())
     }
 
-    /// Hands pieces to the disk, one per client in turn, as long as it takes them. Whether any was taken.
+    /// Submits pieces to the disk, one per client in turn, until it is full. Returns whether any was accepted.
     fn start(&mut self) -> Result<bool, Error> {
         let mut any = false;
         let mut idle = 0;
@@ -269,12 +268,12 @@ impl<'a, B: Blocks> Server<'a, B> {
                 next.map(|(request, bytes)| (job, request, bytes))
             });
             let Some((job, request, bytes)) = next else {
-                // All of it is under way, or it waits for its pieces before its flush.
+                // All of it is submitted, or its flush waits for its pieces.
                 client.pending.pop_front();
                 continue;
             };
             let changes = !matches!(request, Request::Read { .. } | Request::Flush);
-            // Pieces of one job differ in their upper half.
+            // Pieces of one job differ in the upper half.
             let id = u64::from(self.pieces) << 32 | (index as u64) << 16 | at as u64;
             return match self.blocks.submit(id, request) {
                 Ok(()) => {
@@ -285,9 +284,9 @@ impl<'a, B: Blocks> Server<'a, B> {
                     Ok(Start::Taken)
                 }
                 Err(Error::Full { .. }) if self.flying > 0 => Ok(Start::Full),
-                // The disk is gone for everybody.
+                // The disk is lost for all clients.
                 Err(error @ (Error::Lost(_) | Error::Silent { .. } | Error::Link(_))) => Err(error),
-                // This request is not taken. Its client has no answer for that, and the others have nothing to do with it.
+                // The request was not accepted. NBD has no reply for that, and other clients are not affected.
                 Err(error) => {
                     client.hang_up(Some(error.to_string()));
                     Ok(Start::Nothing)
@@ -297,7 +296,7 @@ impl<'a, B: Blocks> Server<'a, B> {
         Ok(Start::Nothing)
     }
 
-    /// Takes what the disk has done. Whether there was any.
+    /// Processes completions of the disk. Returns whether there were any.
     fn land(&mut self) -> Result<bool, Error> {
         self.blocks.poll(&mut self.done)?;
         let any = !self.done.is_empty();
@@ -312,7 +311,7 @@ impl<'a, B: Blocks> Server<'a, B> {
         Ok(any)
     }
 
-    /// Lets go of clients that are done. Their sockets leave the epoll set when they are closed. Whether any left.
+    /// Removes clients that are over. Their sockets leave the epoll set when they are closed. Returns whether any was removed.
     fn part(&mut self, say: &mut dyn FnMut(&str)) -> bool {
         let mut any = false;
         for place in &mut self.clients {
@@ -327,7 +326,7 @@ impl<'a, B: Blocks> Server<'a, B> {
         any
     }
 
-    /// Hangs up on who takes too long to say what it wants; and if another waits, on the one that has wanted nothing for longest.
+    /// Disconnects clients past their time limit; and if a connection waits, the one that has been idle for longest.
     fn expire(&mut self) {
         let (now, idle) = (Instant::now(), self.idle);
         for client in self.clients.iter_mut().flatten() {
@@ -346,7 +345,7 @@ impl<'a, B: Blocks> Server<'a, B> {
         }
     }
 
-    /// When the client that is idle for longest must give its place to one that waits.
+    /// When the client that has been idle for longest has to make room for a waiting connection.
     fn gives_way(&self) -> Option<Instant> {
         let full = self.clients.iter().flatten().count() >= MAX_CLIENTS;
         if !full || !self.door.is_wanted() {
@@ -356,7 +355,7 @@ impl<'a, B: Blocks> Server<'a, B> {
         idle.min()?.checked_add(self.idle)
     }
 
-    /// When somebody is to be hung up on, if nothing happens before.
+    /// When a client is to be disconnected, if nothing happens before.
     fn deadline(&self) -> Option<Instant> {
         let clients = self.clients.iter().flatten();
         let limits = clients.filter_map(|client| client.limit(self.idle));
@@ -368,7 +367,7 @@ impl<'a, B: Blocks> Server<'a, B> {
         self.blocks.wait(&[self.watch.as_fd()], timeout)
     }
 
-    /// What was written outlives us, even if no client has asked for that.
+    /// Flushes the disk after writes, even if no client asked for it.
     fn flush(&mut self) -> Result<(), Error> {
         if !self.dirty {
             return Ok(());
@@ -389,7 +388,7 @@ impl<'a, B: Blocks> Server<'a, B> {
     }
 }
 
-/// What became of an attempt to start a piece.
+/// Result of submitting a piece.
 enum Start {
     Taken,
     Nothing,

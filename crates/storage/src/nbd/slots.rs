@@ -1,16 +1,15 @@
-//! Which parts of a client's memory are taken: runs of units, found first-fit so that few pages are ever touched.
-//! It promises that runs which are out never overlap, and that giving one back twice changes nothing.
-//! It refuses to know the memory itself: it counts.
+//! Allocator for a client's memory: runs of units, first fit, so that few pages are ever touched. Allocated runs do not overlap, and
+//! releasing a run consumes it. Only the bookkeeping is here, not the memory.
 
 use std::ops::Range;
 
 /// Bytes per unit: small requests take one.
 const UNIT: usize = 32 << 10;
 const UNITS: usize = 512;
-/// All of it, in bytes.
+/// Total size in bytes.
 pub(super) const TOTAL: usize = UNIT * UNITS;
 
-/// A run of bytes, some of which may be more than was asked for.
+/// An allocated run; it may be longer than requested.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Run {
     units: Range<usize>,
@@ -23,7 +22,7 @@ impl Run {
     }
 }
 
-/// What is taken.
+/// The units in use.
 #[derive(Debug)]
 pub(super) struct Slots {
     taken: [bool; UNITS],
@@ -36,7 +35,7 @@ impl Slots {
         }
     }
 
-    /// A run of at least so many bytes, if there is one.
+    /// Allocates a run of at least `bytes`, if there is one.
     pub(super) fn take(&mut self, bytes: usize) -> Option<Run> {
         let need = bytes.div_ceil(UNIT).max(1);
         let mut start = 0;

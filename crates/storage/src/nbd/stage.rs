@@ -1,13 +1,12 @@
-//! What has come from a client and is not understood yet: a few bytes in front of everything else.
-//! It promises a fixed size, and that reading asks for no more than was wanted.
-//! It refuses payload where it can: that goes straight to memory.
+//! Bytes received from a client and not processed yet, in a buffer of fixed size. A read asks for no more than is expected, so that payload
+//! is mostly read directly into registered memory.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use super::handshake::LONGEST;
 
-/// Bytes that have come, in order.
+/// Bytes received, in order.
 #[derive(Debug)]
 pub(super) struct Stage {
     bytes: Box<[u8; LONGEST]>,
@@ -32,7 +31,7 @@ impl Stage {
         self.start == self.end
     }
 
-    /// The first so many bytes have been understood.
+    /// Removes the first `count` bytes.
     pub(super) fn consume(&mut self, count: usize) {
         self.start = (self.start + count).min(self.end);
         if self.is_empty() {
@@ -40,7 +39,7 @@ impl Stage {
         }
     }
 
-    /// Reads until it holds `want` bytes, or what there is. Bytes read; 0 means that no more will come.
+    /// Reads until it holds `want` bytes at most. Returns the bytes read; 0 at the end of the stream.
     pub(super) fn fill(&mut self, socket: BorrowedFd<'_>, want: usize) -> io::Result<usize> {
         if self.start > 0 {
             self.bytes.copy_within(self.start..self.end, 0);

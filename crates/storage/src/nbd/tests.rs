@@ -1,4 +1,4 @@
-//! Clients that speak bytes: what they may do, what they may not, and what the server does about those who leave.
+//! Clients at the level of bytes: valid and invalid requests, and clients that disconnect.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -22,7 +22,7 @@ const FUA: u16 = 1;
 
 type Ended = (Ram, Result<Counts, Error>, Vec<String>);
 
-/// A server in a thread of its own.
+/// A server on a thread.
 struct Host {
     path: PathBuf,
     stop: Stop,
@@ -51,7 +51,7 @@ impl Host {
 
     fn client(&self) -> Raw {
         let mut stream = UnixStream::connect(&self.path).unwrap();
-        // A test that would hang fails instead.
+        // Fail instead of hanging.
         let patience = Some(Duration::from_secs(60));
         stream.set_read_timeout(patience).unwrap();
         stream.set_write_timeout(patience).unwrap();
@@ -61,7 +61,7 @@ impl Host {
         Raw(stream)
     }
 
-    /// One that has chosen the export, the old way.
+    /// A client that has selected the export with NBD_OPT_EXPORT_NAME.
     fn chosen(&self) -> Raw {
         let mut client = self.client();
         client
@@ -106,7 +106,7 @@ impl Raw {
         bytes
     }
 
-    /// Whether the server has hung up.
+    /// Whether the server has closed the connection.
     fn is_cut(&mut self) -> bool {
         match self.0.read(&mut [0; 1]) {
             Ok(count) => count == 0,
@@ -114,7 +114,7 @@ impl Raw {
         }
     }
 
-    /// A small read that works.
+    /// Whether a small read works.
     fn is_served(&mut self) -> bool {
         self.ask(READ, 0, 99, 0, 512);
         self.reply() == (0, 99) && self.data(512).len() == 512
@@ -142,7 +142,7 @@ fn requests_are_pipelined_and_answered_as_they_complete() {
         .collect();
     cookies.sort_unstable();
     assert!(cookies.iter().copied().eq(0..16));
-    // One long read, cut into pieces that come back in any order, beside short ones.
+    // One long read, split into pieces that complete in any order, beside short ones.
     client.ask(READ, 0, 1, 0, 64 << 10);
     for at in 2..10 {
         client.ask(READ, 0, at, at * 512, 512);
@@ -165,7 +165,7 @@ fn requests_are_pipelined_and_answered_as_they_complete() {
         (64 << 10, 0, 0)
     );
     assert_eq!(counts.read, (64 << 10) + 8 * 512);
-    // Nobody asked for a flush, and there was one at the end.
+    // No client asked for a flush; the one at the end was done.
     assert_eq!(ram.seen.flushes, 1);
     assert_eq!(said, [""; 0]);
 }
@@ -287,7 +287,7 @@ fn zeroes_and_holes_with_and_without_the_disks_help() {
         assert_eq!(hole, helps);
         let seen = (ram.seen.zeroes, ram.seen.writes, ram.seen.unmaps);
         assert_eq!(seen, if helps { (5, 0, 3) } else { (0, 16, 0) });
-        // Each with its flush, once all its pieces are done, and one more at the end.
+        // Each has its flush, after all its pieces; and one more at the end.
         assert_eq!(ram.seen.flushes, if helps { 3 } else { 2 });
     }
 }
@@ -311,11 +311,11 @@ fn whoever_cannot_be_followed_is_hung_up_on_and_others_are_served() {
         } else {
             host.chosen()
         };
-        // It may be hung up on while it still sends.
+        // The server may close the connection while the client still sends.
         let _ = noisy.0.write_all(&noise(5000, seed));
         assert!(good.is_served());
     }
-    // In the middle of a head, and of payload.
+    // Within a request header, and within payload.
     let mut partly = host.chosen();
     partly
         .0
@@ -346,7 +346,7 @@ fn whoever_takes_no_answers_holds_up_nobody_else_and_little_memory() {
     let mut greedy = host.chosen();
     greedy.0.set_nonblocking(true).unwrap();
     let head = Head::emit(READ, 0, 0, 0, 64 << 10);
-    // Until its socket takes no more requests, or it has sent far more than it may have under way.
+    // Until the socket buffer is full, or far more was sent than may be outstanding.
     for _ in 0..20 * MAX_OUTSTANDING {
         if greedy.0.write(&head).map_or(0, |count| count) < head.len() {
             break;
@@ -389,7 +389,7 @@ fn what_was_asked_for_before_the_end_is_answered() {
     client.ask(WRITE, 0, 1, 0, 4096);
     client.0.write_all(&[7; 4096]).unwrap();
     client.ask(READ, 0, 2, 8192, 512);
-    // Its answer shows that what came before has been read.
+    // Its reply shows that the requests before it were read.
     let mut answers = vec![client.reply()];
     if answers[0].1 == 2 {
         client.data(512);
@@ -443,7 +443,7 @@ fn more_clients_than_fit_wait_at_the_door() {
     host.end();
 }
 
-/// With so little patience that a test can wait for it.
+/// A time limit that is short enough for a test.
 fn impatient() -> Options {
     Options {
         idle: Duration::from_secs(1),
@@ -456,7 +456,7 @@ fn an_idle_client_gives_way_to_one_that_waits() {
     let host = Host::with("idle", Ram::new(64, 512), impatient());
     let mut clients: Vec<Raw> = (0..16).map(|_| host.chosen()).collect();
     assert!(clients.iter_mut().all(Raw::is_served));
-    // Nobody waits, so that nobody is hung up on.
+    // No connection waits, so no idle client is disconnected.
     std::thread::sleep(Duration::from_secs(3));
     assert!(clients.iter_mut().all(Raw::is_served));
     let mut late = host.chosen();
@@ -501,7 +501,7 @@ fn half_a_request_has_a_limit() {
     }
 }
 
-/// The other side has closed its socket, whatever waits to be read.
+/// Whether the peer has closed its socket, regardless of unread bytes.
 fn is_hung_up(stream: &UnixStream) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut on = [PollFd::new(stream, PollFlags::empty())];
@@ -513,7 +513,7 @@ fn is_hung_up(stream: &UnixStream) -> bool {
     on[0].revents().contains(PollFlags::HUP)
 }
 
-/// A request that the disk does not take ends its client, and memory that is not there keeps one out; nobody else notices.
+/// A request that the disk does not accept ends its client, and a failed allocation rejects a client; others are not affected.
 #[test]
 fn what_fails_for_one_client_is_not_the_end_of_others() {
     let mut ram = Ram::new(64, 512);
@@ -531,7 +531,7 @@ fn what_fails_for_one_client_is_not_the_end_of_others() {
     bad.ask(READ, 0, 1, 32 * 512, 512);
     assert!(bad.is_cut());
     assert!(good.is_served());
-    // Its place, and its memory, are free.
+    // Its slot and its memory are free.
     assert!(host.chosen().is_served());
     drop(good);
     let (_, counts, said) = host.end();
@@ -540,7 +540,7 @@ fn what_fails_for_one_client_is_not_the_end_of_others() {
     assert!(said.iter().any(|text| text.contains("it is not taken")));
 }
 
-/// Even if the socket's permissions let it in.
+/// Also if the socket's permissions admit it.
 #[test]
 fn another_user_is_sent_away() {
     if !rustix::process::geteuid().is_root() {

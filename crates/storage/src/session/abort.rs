@@ -1,9 +1,9 @@
-//! Ending commands without ending their connection: ABORT TASK for one, LOGICAL UNIT RESET for all of a unit (RFC 7143 §11.5).
-//! It promises that a command is taken back only when the target has said that it will say no more of it, and that others go on.
-//! It refuses to guess: a target that does not abort what it is asked to is left, and its connection with it.
+//! Ending commands without closing the connection: ABORT TASK for one, LOGICAL UNIT RESET for all of a unit (RFC 7143 §11.5). A command
+//! is cancelled in the adapter only after the target has confirmed that no more PDUs for it follow; other commands continue. If the target
+//! does not confirm, the connection is closed.
 //!
-//! Until the target has answered, responses of the commands in question are good (RFC 7143 §4.2.3.3), and what it asks for is sent.
-//! One request of the kind is under way at a time: a target need not take more (§4.2.2.1).
+//! Until the target has confirmed, responses to the commands concerned are valid (RFC 7143 §4.2.3.3), and its R2Ts are served. One such
+//! request is outstanding at a time: a target need not accept more (§4.2.2.1).
 
 use std::time::Instant;
 
@@ -14,21 +14,20 @@ use super::link::Held;
 use super::outcome::Outcome;
 use crate::error::Error;
 
-/// A request to abort that the target has not answered.
+/// An ABORT TASK request without a response.
 #[derive(Debug)]
 pub(super) struct Abort {
     tag: u32,
-    /// The command, until it has ended by itself.
+    /// The command, until it has ended with its own response.
     task: Option<u32>,
     until: Instant,
     why: String,
 }
 
 impl Session {
-    /// Has the command with the owner's number `id` end; false if there is none under way. It ends in [`poll`](Session::poll) as any
-    /// other, once: as the target ended it if that was sooner, else as [`Outcome::Cancelled`]. One that was not sent never is;
-    /// for another the target is asked to abort it (RFC 7143 §11.5.1), and whether it has happened cannot be known. Its memory is
-    /// its owner's again when it has ended, not before.
+    /// Cancels the command with the owner's `id`; false if none is outstanding. It ends in [`poll`](Session::poll), once: with the target's
+    /// result if that came first, otherwise with [`Outcome::Cancelled`]. A command that was not sent is never sent; for another the target is
+    /// asked to abort it (RFC 7143 §11.5.1), and it may have been executed. Its memory belongs to the owner again only after it has ended.
     pub fn cancel(&mut self, id: u64) -> bool {
         let found = self.tasks.numbers_of(|task| task.id == id);
         let Some(number) = found.first().copied() else {
@@ -48,8 +47,8 @@ impl Session {
         true
     }
 
-    /// Resets a logical unit. Commands that were under way there are sent again if that is safe, and end as lost if not; the connection
-    /// stays, and so does what is under way at other units.
+    /// Resets a logical unit. Its outstanding commands are sent again if that is safe, and end as lost otherwise. The connection stays, and
+    /// commands at other units continue.
     pub fn reset_unit(&mut self, lun: Lun) -> Result<(), Error> {
         self.until("answer to an abort", |session| session.abort.is_none())?;
         let itt = self.ask(TaskFunction::LogicalUnitReset, lun, (NO_TAG, 0))?;
@@ -68,11 +67,11 @@ impl Session {
             .numbers_of(|task| task.sent && task.command.lun == lun);
         for task in sent {
             match (self.held(task), number) {
-                // RFC 7143 §4.2.3.2: those before the reset. What came after it, perhaps for the second time, goes on.
+                // RFC 7143 §4.2.3.2: a reset affects commands with smaller CmdSN. Later ones, repeated commands among them, continue.
                 (Held::There { cmd_sn, .. }, Some(reset)) if sn_lt(cmd_sn, reset) => {
                     self.take_back(task, "its unit was reset");
                 }
-                // RFC 7143 §11.5.1: it has no response, and we cannot know that nobody touches its memory.
+                // RFC 7143 §11.5.1: there will be no response, and the target may still access the command's memory.
                 (Held::Bound, _) => self.give_up("a unit was reset"),
                 _ => {}
             }
@@ -85,7 +84,7 @@ impl Session {
         link.map_or(Held::Ended, |link| link.held(number))
     }
 
-    /// Commands that take too long or that nobody wants, and an abort that does.
+    /// Aborts commands that exceed their time or were cancelled, and closes the connection if an abort exceeds its time.
     pub(super) fn watch_aborts(&mut self, now: Instant) {
         if let Some(abort) = self.abort.as_ref().filter(|abort| abort.until <= now) {
             if abort.task.is_some() {
@@ -93,7 +92,7 @@ impl Session {
                 let why = format!("{why}, and the target did not abort it within {limit:?}");
                 return self.give_up(&why);
             }
-            // The command has ended all the same, and the next one may be asked for.
+            // The command has ended meanwhile, so the next abort may be sent.
             self.abort = None;
         }
         let late = self
@@ -115,20 +114,20 @@ impl Session {
         }
     }
 
-    /// A request about tasks is under way, which may be a reset that makes all others needless.
+    /// Whether a task management request is outstanding; it may be a reset, which makes aborts unnecessary.
     fn is_busy(&self) -> bool {
         self.abort.is_some() || self.control.is_asking()
     }
 
-    /// Has a command that was sent end, in the mildest way that there is.
+    /// Ends a command that was sent, with the least effect on others.
     fn call_off(&mut self, number: u32, why: &str, unwanted: bool) {
         if self.is_busy() {
-            // Its turn comes.
+            // Repeated by `watch_aborts`.
             return;
         }
         match self.held(number) {
             Held::Here if unwanted => self.take_back(number, why),
-            // The target has taken no command for all that time, and would not take it now.
+            // The target's command window was closed all that time.
             Held::Here | Held::Bound => self.give_up(why),
             Held::There { itt, cmd_sn } => {
                 let Some(lun) = self.tasks.get(number).map(|task| task.command.lun) else {
@@ -150,7 +149,7 @@ impl Session {
         }
     }
 
-    /// A request about tasks leaves; its tag.
+    /// Sends a task management request. Returns its tag.
     fn ask(
         &mut self,
         function: TaskFunction,
@@ -173,14 +172,14 @@ impl Session {
         Ok(itt)
     }
 
-    /// The target has answered a request about tasks.
+    /// Processes a task management response.
     pub(super) fn hear_abort(&mut self, tag: u32, outcome: TaskOutcome) {
         let Some(Abort { task, why, .. }) = self.abort.take_if(|abort| abort.tag == tag) else {
             return;
         };
         match (task, outcome) {
             (Some(number), TaskOutcome::Complete) => self.take_back(number, &why),
-            // RFC 7143 §11.6.1: a task that it does not know has had its response, which would have come before this.
+            // RFC 7143 §11.6.1: "task does not exist" means that its response was sent, and it would have come before this one.
             (Some(_), outcome) => {
                 self.give_up(&format!(
                     "{why}, and the target did not abort it: {outcome}"
@@ -188,18 +187,18 @@ impl Session {
             }
             (None, _) => {}
         }
-        // The next one need not wait for a tick.
+        // Send the next abort without waiting for a tick.
         self.watch_aborts(Instant::now());
     }
 
-    /// The command has ended by itself: whatever the target says to a request to abort it, there is nothing to take back.
+    /// The command has ended with its own response: a later response to its abort has no effect.
     pub(super) fn settle_abort(&mut self, number: u32) {
         if let Some(abort) = self.abort.as_mut().filter(|one| one.task == Some(number)) {
             abort.task = None;
         }
     }
 
-    /// Takes a command back from the link, whose word of it follows.
+    /// Cancels a command in the link, which then reports it as failed.
     fn take_back(&mut self, number: u32, why: &str) {
         let Some(link) = &mut self.link else {
             return;

@@ -1,5 +1,5 @@
-//! What comes from a target and what is done about it: responses, pings, rejections, and what it wants by itself.
-//! It promises that a target which breaks a rule is left at once, with the rule as the reason. It refuses to dial: that is recovery's.
+//! Processing of PDUs from the target: responses, NOP-In, Reject, and asynchronous messages. A target that violates the protocol has its
+//! connection closed, with the violation as the reason. Reconnecting is in `recover`.
 
 use std::time::{Duration, Instant};
 
@@ -14,45 +14,45 @@ use super::link::{Carried, News};
 use super::outcome::Outcome;
 use crate::error::Error;
 
-/// Times that a command is sent again because its unit wanted attention.
+/// Retries of a command after a unit attention.
 const ATTENTIONS: u32 = 5;
-/// Times that a command is sent again because its unit was busy, and how long in between.
+/// Retries of a command whose unit was busy, and the delay between them.
 const BUSY: (u32, Duration) = (200, Duration::from_millis(10));
 
-/// Requests of the session that are not commands.
+/// Outstanding requests of the session other than commands.
 #[derive(Debug, Default)]
 pub(super) struct Control {
     tag: u8,
-    /// The tag of a ping that waits for its answer, and since when.
+    /// Tag of a NOP-Out without an answer, and when it was sent.
     pub(super) ping: Option<(u32, Instant)>,
-    /// The tag of the last ping that was answered.
+    /// Tag of the last NOP-Out that was answered.
     pub(super) pong: Option<u32>,
-    /// The tag of a request about tasks whose answer is waited for, and the answer.
+    /// Tag of a task management request (other than an abort) and its response.
     asked: Option<(u32, Option<TaskOutcome>)>,
-    /// Logout was asked for.
+    /// A logout was requested by the owner.
     pub(super) leaving: bool,
-    /// And granted.
+    /// It was answered.
     pub(super) left: bool,
 }
 
 impl Control {
-    /// A task tag that no command has: those of commands have an index, which begins with 1.
+    /// A task tag that no command has: tags of commands are STags with an index of at least 1, hence at least 256.
     pub(super) fn next_tag(&mut self) -> u32 {
         self.tag = self.tag.checked_add(1).unwrap_or(2).max(2);
         self.tag.into()
     }
 
-    /// The answer to a request of this tag is waited for.
+    /// Sets the request whose response is waited for.
     pub(super) fn expect(&mut self, tag: u32) {
         self.asked = Some((tag, None));
     }
 
-    /// Whether it is not waited for any more: it came, or cannot come.
+    /// Whether no response is waited for any more: it came, or cannot come.
     pub(super) fn is_answered(&self) -> bool {
         !matches!(self.asked, Some((_, None)))
     }
 
-    /// Whether there is a request whose answer was not taken.
+    /// Whether there is a request whose response was not taken.
     pub(super) fn is_asking(&self) -> bool {
         self.asked.is_some()
     }
@@ -61,7 +61,7 @@ impl Control {
         self.asked.take()?.1
     }
 
-    /// An answer came; nobody waits for others.
+    /// Records a response; others than the expected one are ignored.
     fn note(&mut self, tag: u32, outcome: TaskOutcome) {
         if let Some((asked, answer)) = &mut self.asked
             && *asked == tag
@@ -70,7 +70,7 @@ impl Control {
         }
     }
 
-    /// The connection is gone, and with it whatever was asked on it.
+    /// The connection was lost, and with it the outstanding requests.
     pub(super) fn forget(&mut self) {
         self.ping = None;
         self.asked = None;
@@ -92,18 +92,18 @@ impl Session {
         }
     }
 
-    /// A command has its response.
+    /// Processes the response to a command.
     fn respond(&mut self, number: u32, bhs: &Bhs, data: &[u8], carried: Option<Carried>) {
         let outcome = match Outcome::read(bhs, data) {
             Ok(outcome) => outcome,
             Err(why) => return self.break_off(number, &format!("a response: {why}")),
         };
-        // It came before the target heard, or cared, that it should not.
+        // The command ended before the target processed an abort of it.
         self.settle_abort(number);
         let Some(task) = self.tasks.get_mut(number) else {
             return;
         };
-        // RFC 7143 §11.4.5: what is missing is said to be missing. A target that says nothing has not moved it all.
+        // RFC 7143 §11.4.5: a residual count reports missing data. Without one, good status means that all of it was transferred.
         let moved = match (task.command.direction, carried) {
             (Direction::Read, Some(carried)) => Some(carried.came),
             (Direction::Write, Some(carried)) => Some(carried.left),
@@ -133,13 +133,13 @@ impl Session {
         }
     }
 
-    /// The target broke a rule with the response to this command, which the adapter knows no more.
+    /// The response to this command violates the protocol; the adapter has released the command already.
     fn break_off(&mut self, number: u32, why: &str) {
         self.orphan(number, why);
         self.give_up(why);
     }
 
-    /// The adapter did not send a command, or will have no response to it.
+    /// The adapter did not send a command, or the command will have no response.
     fn failed(&mut self, number: u32, status: Status) {
         match status {
             Status::WrFlushErr => {
@@ -169,7 +169,7 @@ impl Session {
             FromTarget::LogoutResponse(_) if self.control.leaving || self.is_going() => self.left(),
             FromTarget::AsyncMessage(message) => self.told(&message),
             FromTarget::Reject(reject) => self.rejected(&reject, data),
-            // Data that was not asked for, or not there; a login or a text that nobody began.
+            // Data or an R2T that failed the adapter's checks; a login or text response without a request.
             pdu => self.give_up(&format!("the target sent what it may not: {pdu}")),
         }
     }
@@ -191,7 +191,7 @@ impl Session {
                 cmd_sn: 0,
                 exp_stat_sn: 0,
             };
-            // RFC 7143 §11.18: the answer to a target's ping has no data. If it cannot be sent, the link has ended.
+            // RFC 7143 §11.18: the answer to a NOP-In carries no data. If it cannot be sent, the link has ended.
             let _ = (data, self.say(&answer.emit(), &[]));
         }
     }
@@ -205,7 +205,7 @@ impl Session {
         self.give_up(&format!("the target rejected {what}: {}", reject.reason));
     }
 
-    /// Asks for a sign of life. The tag of the answer.
+    /// Sends a NOP-Out. Returns its tag.
     pub(super) fn send_ping(&mut self) -> Result<u32, Error> {
         let itt = self.control.next_tag();
         let ping = NopOut {

@@ -1,13 +1,12 @@
-//! Reaching a target: its name becomes an address, a link is made, and the login is talked through.
-//! It promises an end within the time of each step and of a few of them together, follows a target that has moved, a few times, and never waits unless it is asked to.
-//! It refuses to keep anything.
+//! Connecting to a target: name lookup, transport connection, login. Each step has a time limit, and so has the login as a whole.
+//! Redirections are followed up to `MOVES`. [`Dial`] does not block; [`log_in`] does.
 //!
-//! | step | goes on when | ends it |
+//! | step | continues when | fails when |
 //! | --- | --- | --- |
-//! | look up | the name has addresses | the resolver says no, or nothing in time |
+//! | look up | the name has addresses | the resolver fails, or does not answer in time |
 //! | choose | an address can be dialled | there is none left |
 //! | connect | the target answers | never: the next address is chosen |
-//! | talk | a response of the login came: the next request, full feature phase, or another address | refusal, silence, the end of the link |
+//! | talk | a login response came: next request, full feature phase, or redirection | login rejected, timeout, or end of the link |
 
 mod redirect;
 
@@ -30,14 +29,14 @@ use super::tcp::TcpDial;
 use crate::address::{Address, Transport};
 use crate::error::Error;
 
-/// Times that a target may send us elsewhere.
+/// Limit on redirections.
 const MOVES: usize = 4;
-/// How soon one who sleeps looks again for what has no descriptor.
+/// Polling interval for the lookup, which has no descriptor.
 const SOON: Duration = Duration::from_millis(2);
-/// A login may take as long as so many of its steps. With CHAP both ways it has four.
+/// Time limit of a login, in steps. With mutual CHAP it has four.
 pub(super) const STEPS: u32 = 6;
 
-/// A name for a session that hardly any other has.
+/// A random ISID.
 pub(super) fn isid() -> Result<[u8; 6], Error> {
     let mut random = [0; 5];
     fill(&mut random)?;
@@ -58,53 +57,53 @@ fn fill(random: &mut [u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// A link to a target, logged in, and on which terms.
+/// A link in the full feature phase, and the result of the login.
 type Reached = (Box<dyn Link>, Settled);
 
-/// A target that is being reached: looked up, dialled, logged in at.
+/// A connection being established.
 pub(super) struct Dial {
     device: Device,
     pd: Pd,
-    /// What was asked for, and where that is now.
+    /// The address given, and (`here`) the one after redirections.
     address: Address,
     here: Address,
     options: Options,
     isid: [u8; 6],
     moves: usize,
-    /// What the first host was dialled at.
+    /// IP address of the first host.
     first: Option<IpAddr>,
-    /// The target is at another host now, which is not shown our credentials.
+    /// The login was redirected to another host, to which credentials are not sent.
     withheld: bool,
     step: Step,
-    /// When a login must be over, once one has begun.
+    /// Time limit of the login, once it has begun.
     end: Option<Instant>,
 }
 
-/// How far it is.
+/// State of the connection.
 enum Step {
-    /// The name is being looked up, and must be by then.
+    /// The name is being looked up; time limit.
     LookUp(Receiver<io::Result<Vec<SocketAddr>>>, Instant),
-    /// These are left to be tried, the last one first; why the one before did not work.
+    /// Addresses left to try, the last one first; error of the previous one.
     Choose(Vec<SocketAddr>, Option<Error>),
-    /// One is being dialled, and these are left.
+    /// Connecting; addresses left.
     Connect(Box<dyn Dialling>, Vec<SocketAddr>),
-    /// A request of the login has left, and its answer must come by then.
+    /// A login request was sent; time limit of its response.
     Talk(Box<dyn Link>, Box<Login>, Instant),
-    /// It has come to an end, good or bad.
+    /// Finished or failed.
     Over,
 }
 
-/// What comes after a step.
+/// Result of a step.
 enum Next {
-    /// Another, now.
+    /// Continue with this step now.
     Go(Step),
-    /// The same, later.
+    /// Continue with this step later.
     Wait(Step),
     Done(Box<dyn Link>, Settled),
 }
 
 impl Dial {
-    /// Nothing is waited for.
+    /// Starts the lookup, without waiting.
     pub(super) fn new(
         device: &Device,
         pd: &Pd,
@@ -127,7 +126,7 @@ impl Dial {
         })
     }
 
-    /// Goes as far as it can without waiting; a link that is logged in if there is one. After an error it is over.
+    /// Advances as far as possible without waiting. Returns the link once it is logged in; after an error it must not be used again.
     pub(super) fn poll(&mut self) -> Result<Option<Reached>, Error> {
         loop {
             let step = core::mem::replace(&mut self.step, Step::Over);
@@ -142,7 +141,7 @@ impl Dial {
         }
     }
 
-    /// Sleeps until it may go on, one of `beside` is readable, or the time is over.
+    /// Sleeps until it may advance, one of `beside` is readable, or the timeout expires.
     pub(super) fn sleep(
         &mut self,
         beside: &[BorrowedFd<'_>],
@@ -230,7 +229,7 @@ impl Dial {
         Ok(Box::new(login.map_err(|why| self.refused(why))?))
     }
 
-    /// The next request of a login leaves.
+    /// Sends the next login request.
     fn ask(&self, mut link: Box<dyn Link>, login: Box<Login>) -> Result<Step, Error> {
         let (request, text) = login.next();
         link.say(&request.emit(), &text)?;
@@ -239,7 +238,7 @@ impl Dial {
         Ok(Step::Talk(link, login, until))
     }
 
-    /// A response may have come.
+    /// Processes a login response, if one came.
     fn talk(
         &mut self,
         mut link: Box<dyn Link>,
@@ -248,7 +247,7 @@ impl Dial {
     ) -> Result<Next, Error> {
         let now = Instant::now();
         match next_pdu(&mut *link)? {
-            // A target that goes on for ever is as good as one that says nothing.
+            // The limit holds also for a target that keeps answering.
             Some(_) if self.end.is_some_and(|end| end <= now) => {
                 let (what, limit) = ("end of a login", self.options.login * STEPS);
                 Err(Error::Silent { what, limit })
@@ -256,7 +255,7 @@ impl Dial {
             Some(Answer { pdu, data, last }) => {
                 let next = self.hear(link, login, &pdu, &data)?;
                 match (next, last) {
-                    // Whoever says the last word of a login and goes is no target.
+                    // The connection was closed right after the final login response.
                     (Next::Done(..) | Next::Go(Step::Talk(..)), Some(why)) => Err(Error::Lost(why)),
                     (next, _) => Ok(next),
                 }
@@ -269,7 +268,7 @@ impl Dial {
         }
     }
 
-    /// Who listens there says nothing, or nothing that a target says.
+    /// Errors of a peer that does not answer, or not as a target does, become [`Error::NoTarget`].
     fn is_none(&self, why: Error) -> Error {
         match why {
             Error::Lost(_) | Error::Silent { .. } | Error::Target(_) => Error::NoTarget {
@@ -280,7 +279,7 @@ impl Dial {
         }
     }
 
-    /// Its answer came.
+    /// Processes a login response.
     fn hear(
         &mut self,
         mut link: Box<dyn Link>,
@@ -318,8 +317,7 @@ impl Dial {
     }
 }
 
-/// Looks a name up. The system's resolver only knows how to wait, so it does that on a thread of its own, which ends by itself; an
-/// address needs neither.
+/// Looks a name up. The system's resolver blocks, so it runs on a thread, which ends by itself; a numeric address needs neither.
 fn look_up(address: &Address, limit: Duration) -> Result<Step, Error> {
     if let Ok(ip) = address.host.parse::<IpAddr>() {
         return Ok(Step::Choose(vec![SocketAddr::new(ip, address.port)], None));
@@ -330,14 +328,14 @@ fn look_up(address: &Address, limit: Duration) -> Result<Step, Error> {
         .name("verbena-lookup".to_owned())
         .spawn(move || {
             let all = (host.as_str(), port).to_socket_addrs();
-            // Who asked may have gone.
+            // The receiver may have been dropped.
             let _ = told.send(all.map(Iterator::collect));
         })
         .map_err(Error::io("a thread to look up a name"))?;
     Ok(Step::LookUp(found, Instant::now() + limit))
 }
 
-/// A link to a target, logged in. It waits for that.
+/// Connects and logs in; blocks until then.
 pub(super) fn log_in(
     device: &Device,
     pd: &Pd,
@@ -350,7 +348,7 @@ pub(super) fn log_in(
         if let Some(reached) = dial.poll()? {
             return Ok(reached);
         }
-        // Every step looks at its own time.
+        // Every step checks its own time limit.
         dial.sleep(&[], TICK)?;
     }
 }
@@ -359,11 +357,11 @@ pub(super) fn log_in(
 struct Answer {
     pdu: FromTarget,
     data: Text,
-    /// Nothing comes after it, for this reason.
+    /// The link ended after it, for this reason.
     last: Option<String>,
 }
 
-/// The next PDU, if one came. One after the other: a target that says two things at once during a login is not heard the second time.
+/// The next PDU, if one came. Further PDUs of the same poll are ignored: a target sends one response per login request.
 fn next_pdu(link: &mut dyn Link) -> Result<Option<Answer>, Error> {
     let (mut news, mut first, mut last) = (Vec::new(), None, None);
     link.poll(&mut news);

@@ -1,6 +1,5 @@
-//! The question which targets there are: a session of its own kind, which asks, listens and takes leave (RFC 7143 §4.3).
-//! It promises an end: an answer in as many parts as it likes, but in the time that a login may take. What the target says by itself
-//! meanwhile is answered if it must be. It refuses to keep anything.
+//! Discovery of targets: a discovery session with SendTargets and a logout (RFC 7143 §4.3). The answer may span any number of responses
+//! within the time limit of a login. NOP-In and asynchronous messages of the target are handled meanwhile.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,13 +14,13 @@ use super::options::Options;
 use crate::address::Address;
 use crate::error::Error;
 
-/// Task tags of the question and of the logout.
+/// Task tags of the text request and of the logout.
 const QUESTION: u32 = 2;
 const FAREWELL: u32 = 3;
-/// How long a target has to answer our goodbye: nothing depends on it.
+/// How long to wait for the logout response, which is not required.
 const MOMENT: Duration = Duration::from_millis(500);
 
-/// The targets that a portal knows.
+/// Returns the targets that a portal lists.
 pub fn discover(
     device: &Device,
     address: &Address,
@@ -57,21 +56,21 @@ pub fn discover(
     }
 }
 
-/// Who is asked.
+/// A discovery session.
 struct Portal {
     link: Box<dyn Link>,
-    /// PDUs that came and were not looked at.
+    /// PDUs received and not processed.
     heard: VecDeque<(FromTarget, Text)>,
-    /// Nothing more comes, for this reason.
+    /// The link ended, for this reason.
     ended: Option<String>,
 }
 
 impl Portal {
-    /// The next PDU, if one comes by then.
+    /// The next PDU, if one comes before `until`.
     fn next(&mut self, until: Instant) -> Result<Option<(FromTarget, Text)>, Error> {
         let mut news = Vec::new();
         loop {
-            // What came is looked at first: who says a lot is not heard more than that at a time.
+            // Received PDUs first, so that `heard` holds those of one poll at most.
             if let Some(first) = self.heard.pop_front() {
                 return Ok(Some(first));
             }
@@ -101,7 +100,7 @@ impl Portal {
         }
     }
 
-    /// The next part of the list.
+    /// The next text response.
     fn answer(&mut self, limit: Duration, end: Instant) -> Result<(TextResponse, Text), Error> {
         let until = end.min(Instant::now() + limit);
         let what = "list of targets";
@@ -115,7 +114,7 @@ impl Portal {
         }
     }
 
-    /// What a target may say by itself.
+    /// Handles what a target may send unsolicited.
     fn hear(&mut self, pdu: &FromTarget) -> Result<(), Error> {
         match pdu {
             FromTarget::NopIn(nop) if nop.wants_answer() => {
@@ -130,13 +129,13 @@ impl Portal {
                 };
                 self.link.say(&pdu.emit(), &[])
             }
-            // Of those who ask us to go: we are about to in any case.
+            // A request to log out needs no action: the logout follows in any case.
             FromTarget::NopIn(_) | FromTarget::AsyncMessage(_) => Ok(()),
             pdu => Err(Error::Target(format!("{pdu} instead of a list of targets"))),
         }
     }
 
-    /// Says goodbye. The list is there: whatever comes of it is no error.
+    /// Logs out. The list is complete, so errors are ignored.
     fn take_leave(&mut self) {
         let request = LogoutRequest {
             immediate: true,

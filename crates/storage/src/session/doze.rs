@@ -1,6 +1,5 @@
-//! Waiting as sessions do: for a completion queue, polling for a moment and then asleep; or for a connection that is to be.
-//! It promises to come back when something may have happened, when one of the caller's descriptors is readable, or in time.
-//! It refuses to take completions.
+//! Waiting of sessions: for completions, first by polling for a short time and then asleep; or for a connection to be established. Returns
+//! when something may have happened, when one of the caller's descriptors is readable, or at the timeout. Completions are not consumed.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -14,18 +13,18 @@ use crate::error::Error;
 #[cfg(test)]
 mod tests;
 
-/// Who waits for more than so many requests waits for the target, not for a wake-up: polling would take the processor that it needs.
+/// Most outstanding requests at which polling is used. With more the target is the bottleneck, and polling would take CPU time from it.
 const FEW: usize = 4;
 
-/// How long one polls at most who may find out whether that pays: about what waking takes.
+/// Longest adaptive polling: about the cost of a wake-up.
 const POLL: Duration = Duration::from_micros(50);
 
 /// Whether to poll before sleeping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Polling {
-    /// Always, for so long.
+    /// Always, for this time.
     Fixed(Duration),
-    /// As long as it pays.
+    /// Adaptive: as long as polling finds completions.
     Learns(Habit),
 }
 
@@ -46,7 +45,7 @@ impl Polling {
         }
     }
 
-    /// Whether it found something.
+    /// Records whether polling found a completion.
     fn learn(&mut self, found: bool) {
         if let Polling::Learns(habit) = self {
             habit.learn(found);
@@ -54,7 +53,7 @@ impl Polling {
     }
 }
 
-/// Waits for completions of so many requests.
+/// Waits for completions while `requests` are outstanding.
 pub(super) fn doze(
     cq: &Cq,
     polling: &mut Polling,
@@ -76,7 +75,7 @@ pub(super) fn doze(
     Ok(cq.sleep_until_some(&mut others, timeout)?)
 }
 
-/// True if there is a completion in time.
+/// Polls for a completion; false at the timeout.
 fn poll_for(cq: &Cq, time: Duration) -> bool {
     let start = Instant::now();
     loop {
@@ -90,7 +89,7 @@ fn poll_for(cq: &Cq, time: Duration) -> bool {
     }
 }
 
-/// Sleeps without a link; `dialled` is writable when there is one, or will be none.
+/// Sleeps without a link. `dialled` is writable when the connection is established or has failed.
 pub(super) fn rest(
     beside: &[BorrowedFd<'_>],
     dialled: Option<BorrowedFd<'_>>,

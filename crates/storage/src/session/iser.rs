@@ -1,7 +1,7 @@
-//! A link on RDMA: iSER (RFC 7145, M22) on an ordinary queue pair. Commands leave in Sends that name the memory of their data, which
-//! the target writes or reads by itself; responses come in Sends.
-//! It promises that no Send leaves which the target has no receive for, as far as numbers and terms can tell, and a receive of ours for
-//! everything that the target may send. It refuses Send with Invalidate: memory of a session outlives its commands.
+//! A link on RDMA: iSER (RFC 7145, M22) on an ordinary queue pair. Commands are Sends that advertise the memory of their data, which the
+//! target accesses by RDMA Write and RDMA Read; responses are Sends of the target. No Send is posted that the target has no receive for,
+//! as far as the command window and the login's keys tell, and there is a receive for everything that the target may send. Send with
+//! Invalidate is rejected: memory of a session stays registered beyond its commands.
 
 mod connect;
 mod hear;
@@ -28,50 +28,50 @@ use numbers::Numbers;
 use send::Waiting;
 use tags::Tags;
 
-/// Bytes before the data of a PDU.
+/// Bytes before the data of a PDU: iSER header and BHS.
 const FRONT: usize = HEADER_LEN + BHS_LEN;
-/// Most bytes of data in a PDU, either way: what we declare, and what a login may say.
+/// Most bytes of data in a PDU in either direction: what we declare, and the default during login.
 const MOST: usize = 8192;
-/// Room of one receive.
+/// Size of a receive.
 const ROOM: usize = FRONT + MOST;
-/// Completions taken at once.
+/// Completions per poll.
 const AT_ONCE: usize = 64;
-/// Requests that are not commands and wait for the target; the session has far fewer.
+/// Most requests other than commands that wait to be sent.
 const SAYING: usize = 64;
-/// Sends with text at once; logins and questions have one.
+/// Send buffers for PDUs with data; login and discovery use one at a time.
 const TEXTS: u64 = 4;
-/// Where the length of the data and the task tag stand in a header.
+/// Position of DataSegmentLength and of the task tag in a BHS.
 const DATA_LEN: core::ops::Range<usize> = 5..8;
 const TAG: usize = 16;
 
 /// A link on RDMA.
 pub(crate) struct Iser {
-    // Dropped first: what it still moves lies in the memory below.
+    // Dropped first: it may still access the memory below.
     qp: Qp,
     cq: Cq,
     receives: Memory,
-    /// A command's Send for every number that the session may give it.
+    /// A command's Send buffer for every task number.
     orders: Memory,
-    /// Sends with text, and which of them are free.
+    /// Send buffers for PDUs with data, and the free ones.
     texts: Memory,
     free: Vec<u64>,
     depth: usize,
     numbers: Numbers,
     tags: Tags,
-    /// What the target does not take yet, in the order it was asked for.
+    /// Sends that the target does not accept yet, in the order of their requests.
     waiting: VecDeque<Waiting>,
-    /// Commands that were taken back before they left.
+    /// Commands that were cancelled before they were sent.
     flushed: Vec<u32>,
-    /// Tags of immediate requests that were not answered yet.
+    /// Tags of immediate requests without an answer.
     asked: Vec<u32>,
-    /// How many of them the target has receives for (RFC 7145 §8.1).
+    /// How many of them the target has receives for: MaxOutstandingUnexpectedPDUs (RFC 7145 §8.1).
     limit: usize,
     polling: Polling,
-    /// Most bytes of data of a command, and of a PDU to the target.
+    /// Most bytes of data of a command, and (`max_send`) of a PDU to the target.
     longest: u32,
     max_send: usize,
     logged_in: bool,
-    /// Why we ended it.
+    /// Why we closed it.
     why: Option<String>,
     ended: bool,
     moved: Moved,
@@ -90,18 +90,18 @@ impl Iser {
             scatter: &scatter,
         };
         match self.qp.post_recv(&[wr]) {
-            // One that was ended takes no more, and needs none.
+            // In `Err` receives are not accepted, and not needed.
             Ok(()) | Err((_, PostError::State(_))) => Ok(()),
             Err((_, why)) => Err(why.to_string()),
         }
     }
 
-    /// Whether anything can leave and come.
+    /// Whether the queue pair can send and receive.
     fn is_up(&self) -> bool {
         self.why.is_none() && self.qp.state() == QpState::Rts
     }
 
-    /// The last news.
+    /// Reports the last events.
     fn conclude(&mut self, news: &mut Vec<News>) {
         self.ended = true;
         self.waiting.clear();
@@ -144,7 +144,7 @@ impl Link for Iser {
         };
         let named = match order.place {
             Some(place) if direction != Direction::None => {
-                // All of it is there.
+                // Checks that the whole range is within the memory.
                 place.memory.sge(place.offset, order.len as usize)?;
                 let at = place.memory.place(place.offset)?;
                 Some((at.stag, at.to.get()))
@@ -162,7 +162,7 @@ impl Link for Iser {
         let (read, write) = (direction == Direction::Read, direction == Direction::Write);
         let command = ScsiCommand {
             immediate: false,
-            // RFC 7145 §7.3.1: no data comes by itself, the target fetches it.
+            // RFC 7145 §7.3.1: no unsolicited data; the target fetches it.
             is_final: true,
             read,
             write,
@@ -219,7 +219,7 @@ impl Link for Iser {
     }
 
     fn poll(&mut self, news: &mut Vec<News>) -> bool {
-        // Before the completions: those that are there when it is over are the last ones.
+        // Before polling: if the link is down now, the completions polled are the last ones.
         let over = !self.is_up();
         let status = Status::WrFlushErr;
         let flushed = self.flushed.drain(..);
@@ -227,7 +227,7 @@ impl Link for Iser {
         let (mut completions, mut heard) = ([BLANK; AT_ONCE], false);
         let n = self.cq.poll(&mut completions);
         for wc in completions.iter().take(n) {
-            // Anything that fails, fails the queue pair, which knows the cause. What comes after we ended it comes too late.
+            // A failed request moves the queue pair to `Err`, which records the cause. After we closed it, received PDUs are ignored.
             if wc.status != Status::Success || self.why.is_some() {
                 continue;
             }
@@ -269,7 +269,7 @@ impl Link for Iser {
             return Held::Here;
         }
         match self.tags.of(task) {
-            // Memory outlives its commands, and the target reaches it for as long as there is a connection.
+            // The memory stays registered, so the target can access it for as long as there is a connection.
             Some(_) => Held::Bound,
             None => Held::Ended,
         }
@@ -290,7 +290,7 @@ impl Link for Iser {
 
     fn end(&mut self, why: &str) {
         self.why.get_or_insert_with(|| why.to_owned());
-        // At once, not in good order: from now on the target reaches no memory of commands that count as lost.
+        // Immediately, without a disconnect handshake: from now on the target cannot access memory of commands that count as lost.
         self.qp.modify(QpState::Err);
     }
 

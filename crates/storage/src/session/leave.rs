@@ -1,6 +1,6 @@
-//! Leaving a target: because the session's owner wants no more of it, or because the target asks us to go and come back (RFC 7143 §11.9.1).
-//! It promises a logout within the time that the target gives, and that what is under way ends before if it ends soon.
-//! It refuses to begin anything meanwhile: what is ready waits for the next connection.
+//! Logout: at the owner's request, or because the target requests it (RFC 7143 §11.9.1). At the target's request the logout is sent within
+//! half of the time that the target gives, earlier once outstanding commands have ended. No commands are sent meanwhile; they wait for the
+//! next connection.
 
 use std::time::{Duration, Instant};
 
@@ -9,21 +9,21 @@ use verbena_wire::iscsi::{AsyncEvent, AsyncMessage, LogoutReason, LogoutRequest}
 use super::Session;
 use crate::error::Error;
 
-/// Of the time that a target gives us, such a part is left to what is under way; the rest is for the logout.
+/// Outstanding commands get 1/PART of the time that the target gives; the rest is for the logout.
 const PART: u32 = 2;
 
-/// The target has asked us to go.
+/// The target requested a logout.
 #[derive(Debug)]
 pub(super) struct Going {
     why: String,
-    /// The logout leaves no later than that.
+    /// Latest time to send the logout.
     by: Instant,
-    /// It has left, and is answered by then or not at all.
+    /// The logout was sent; time limit of its response.
     until: Option<Instant>,
 }
 
 impl Session {
-    /// Says goodbye and waits for the answer, for a moment.
+    /// Logs out and waits for the response, at most for the time of one login step.
     pub fn close(mut self) -> Result<(), Error> {
         self.control.leaving = true;
         self.log_out()?;
@@ -44,12 +44,12 @@ impl Session {
         self.say(&request.emit(), &[])
     }
 
-    /// RFC 7143 §11.9: the target wants something by itself.
+    /// RFC 7143 §11.9: an asynchronous message.
     pub(super) fn told(&mut self, message: &AsyncMessage) {
         let why = || format!("the target asks us to go: {message}");
         let [_, wait, limit] = message.parameters;
         match message.event {
-            // Who need not negotiate may log out instead, and has another session with what it wants.
+            // Parameter negotiation is not supported: RFC 7143 §11.9.1 allows a logout instead, and the new session negotiates anew.
             AsyncEvent::LogoutRequest | AsyncEvent::Negotiation => {
                 let limit = Duration::from_secs(limit.into()).min(self.options.silence);
                 self.going.get_or_insert_with(|| Going {
@@ -59,22 +59,22 @@ impl Session {
                 });
             }
             AsyncEvent::ConnectionDrop | AsyncEvent::SessionDrop => {
-                // Time2Wait; no target has us wait longer than we would for its return.
+                // Time2Wait, limited to the time for which we try to reconnect.
                 let wait = Duration::from_secs(wait.into()).min(self.options.reconnect);
                 self.not_before = Some(Instant::now() + wait);
                 self.give_up(&why());
             }
-            // Of units and of single commands: what matters comes with their statuses.
+            // Events of units and of single commands are also reported by their statuses.
             _ => {}
         }
     }
 
-    /// Whether nothing new may be begun.
+    /// Whether no new commands may be sent.
     pub(super) fn is_going(&self) -> bool {
         self.going.is_some()
     }
 
-    /// The logout was answered, or there is no connection any more to take leave of.
+    /// The logout was answered, or its time limit expired.
     pub(super) fn left(&mut self) {
         self.control.left |= self.control.leaving;
         if let Some(going) = self.going.take() {
@@ -82,7 +82,7 @@ impl Session {
         }
     }
 
-    /// Time passed.
+    /// Checks the time limits of a logout.
     pub(super) fn watch_leave(&mut self, now: Instant) {
         let idle = self.tasks.numbers_of(|task| task.sent).is_empty();
         let Some(going) = &mut self.going else {

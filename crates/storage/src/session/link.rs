@@ -1,6 +1,5 @@
-//! What carries a session's PDUs: iSCSI queue pairs on TCP, or iSER on RDMA.
-//! A link promises that a command's data moves between the target and the place it names without a copy, and that every command
-//! ends in news, once: with its response, or with the link. It refuses to know what a session is.
+//! The transport of a session's PDUs: an iSCSI queue pair on TCP, or iSER on RDMA. A link moves a command's data between the network and
+//! the command's memory without a copy, and reports the end of every command as news, once: its response, or a failure.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -15,13 +14,13 @@ use verbena_wire::scsi::{Cdb, DeviceType};
 use crate::blocks::Place;
 use crate::error::Error;
 
-/// Data of a PDU: sense data mostly, which is short.
+/// Data segment of a PDU: mostly sense data, which is short.
 pub(crate) type Text = SmallVec<[u8; 64]>;
 
-/// A command as a link sends it.
+/// A command to be sent.
 #[derive(Debug)]
 pub(crate) struct Order<'a> {
-    /// The session's number for it.
+    /// The session's task number.
     pub(crate) task: u32,
     pub(crate) lun: Lun,
     pub(crate) device: DeviceType,
@@ -31,115 +30,115 @@ pub(crate) struct Order<'a> {
     pub(crate) len: u32,
 }
 
-/// What happened.
+/// An event of a link.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// The response to a command: a SCSI Response, or a Data-In with status. With what moved for it, where that can be known.
+    /// The response to a command: a SCSI Response, or a Data-In with status. With the bytes moved, where known.
     Response {
         task: u32,
         bhs: Bhs,
         data: Text,
         carried: Option<Carried>,
     },
-    /// Any other PDU, or one that was not as it should be.
+    /// Any other PDU, or one that failed a check.
     Pdu { bhs: Bhs, data: Text },
     /// A command was not sent, or will have no response.
     Failed { task: u32, status: Status },
-    /// The link has ended, for this reason; commands that it had fail before.
+    /// The link has ended, for this reason; its commands are reported as failed before.
     Ended(String),
 }
 
-/// Bytes of a command that moved, from its beginning and without a hole.
+/// Bytes of a command that were moved, contiguous from its beginning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Carried {
-    /// That came for a read.
+    /// Received, of a read.
     pub(crate) came: u32,
-    /// That left for the target, or that it asked for, of a write; no less than that.
+    /// Sent or requested by R2T, of a write. At least what was unsolicited.
     pub(crate) left: u32,
 }
 
-/// Where a command is that a link has taken.
+/// State of a command that a link has accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Held {
-    /// Here: the target has not heard of it.
+    /// Not sent.
     Here,
-    /// With the target, which knows it by this tag and this number.
+    /// Sent, with this tag and CmdSN.
     There { itt: u32, cmd_sn: u32 },
-    /// With the target, which reaches its memory by itself: only the end of the link takes that back.
+    /// Sent, and the target accesses its memory by RDMA: only the end of the link revokes that.
     Bound,
-    /// Nowhere: its end is news, taken or not.
+    /// Ended: its news was reported or is about to be.
     Ended,
 }
 
-/// A target that is being reached.
+/// A connection being established.
 pub(crate) trait Dialling: Send {
-    /// The link if it is there, without waiting. Not asked again after that.
+    /// The link once it is established, without waiting. Not called again after that.
     fn poll(&mut self) -> Result<Option<Box<dyn Link>>, Error>;
 
-    /// Sleeps until there may be one, one of `beside` is readable, or the time is over.
+    /// Sleeps until it may be established, one of `beside` is readable, or the timeout expires.
     fn sleep(&mut self, beside: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), Error>;
 }
 
 /// A link to a target.
 pub(crate) trait Link: Send {
-    /// Login is over.
+    /// The login is complete.
     fn begin(&mut self, settled: &Settled);
 
-    /// Takes a command, which leaves with the next [`flush`](Link::flush) or before.
+    /// Accepts a command, which is sent by the next [`flush`](Link::flush) at the latest.
     fn order(&mut self, order: &Order<'_>) -> Result<(), Error>;
 
-    /// Sends the commands that were taken.
+    /// Sends the commands accepted.
     fn flush(&mut self) {}
 
-    /// Sends any other PDU; its sequence numbers are the link's business.
+    /// Sends any other PDU; the link fills in the sequence numbers.
     fn say(&mut self, bhs: &Bhs, data: &[u8]) -> Result<(), Error>;
 
-    /// Adds what happened, without waiting; true if anything came from the target, news or not.
+    /// Appends events, without waiting; true if anything was received from the target.
     fn poll(&mut self, news: &mut Vec<News>) -> bool;
 
-    /// Sleeps until something may have happened, one of `beside` is readable, or the time is over.
+    /// Sleeps until there may be an event, one of `beside` is readable, or the timeout expires.
     fn sleep(&mut self, beside: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), Error>;
 
-    /// A descriptor that is readable when something may have happened since the last poll.
+    /// A descriptor that is readable when there may be an event since the last poll.
     fn arm(&mut self) -> BorrowedFd<'_>;
 
-    /// Where a command is.
+    /// State of a command.
     fn held(&self, task: u32) -> Held;
 
-    /// The number that the last request about tasks left with, if it has this tag and that can be known.
+    /// The CmdSN of the last task management request, if it has this tag and the link knows it.
     fn task_number(&self, _tag: u32) -> Option<u32> {
         None
     }
 
-    /// Takes a command back: none of its memory is read or written any more, and it fails as flushed in the news that follow. False if it
-    /// has ended, or cannot be taken back. The target is not told.
+    /// Cancels a command: its memory is not accessed any more, and it is reported as failed (flushed). False if it has ended, or cannot be
+    /// cancelled. The target is not informed.
     fn cancel(&mut self, task: u32) -> bool;
 
-    /// A rule that the target has broken and that is no news, if there is one.
+    /// A protocol violation that was not reported as an event, if any.
     fn breach(&self) -> Option<String> {
         None
     }
 
-    /// Ends it; what it had fails in the news that follow.
+    /// Closes the link; its commands are reported as failed.
     fn end(&mut self, why: &str);
 
-    /// Bytes of data that were read straight to their place, copied there, and sent straight from theirs.
+    /// Bytes of data moved, by method.
     fn moved(&self) -> Moved;
 }
 
 /// Bytes of data that a link moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Moved {
-    /// Read straight into the memory they were meant for.
+    /// Received directly into the destination.
     pub placed: u64,
-    /// Copied there by us.
+    /// Copied to the destination.
     pub copied: u64,
-    /// Sent straight from memory.
+    /// Sent directly from memory.
     pub gathered: u64,
 }
 
 impl Moved {
-    /// Both together.
+    /// The sum.
     pub(super) fn and(self, other: Moved) -> Moved {
         Moved {
             placed: self.placed + other.placed,

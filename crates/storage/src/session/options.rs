@@ -1,6 +1,5 @@
-//! How a session shall be: names, wishes and how long it is patient.
-//! The defaults promise errors in bounded time: a target that is gone is noticed within seconds and given up after half a minute.
-//! They refuse nothing: what makes no sense is refused when the session is opened.
+//! Options of a session: name, limits and timeouts. With the defaults a target that does not answer is detected within seconds and given
+//! up after half a minute. The login validates the values that it offers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,47 +9,45 @@ use verbena_iscsi::login::{Chap, DigestWish, IserOffer, Offer, Purpose};
 
 use crate::address::{Address, Credentials, Digest, Transport};
 
-/// What becomes of a login whose target says that it has moved.
+/// What to do when a target redirects a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Redirects {
-    /// It fails.
+    /// The login fails.
     Forbidden,
-    /// It goes on where the target is now; at another host without our CHAP credentials, and not at all where the target must
-    /// prove itself.
+    /// Follow; to another host without our CHAP credentials, and not at all with mutual CHAP.
     #[default]
     WithoutCredentials,
-    /// It goes on there as it began here.
+    /// Follow, with credentials.
     WithCredentials,
 }
 
-/// How a session shall be.
+/// Options of a session.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Who we are.
+    /// InitiatorName.
     pub initiator: String,
-    /// Commands under way at once.
+    /// Most commands outstanding.
     pub depth: usize,
-    /// How long a target may take to answer when it is dialled, and for each step of the login.
+    /// Time limit for connecting, and for each step of the login.
     pub login: Duration,
-    /// How long a command may take. Then the target is asked to abort it, for as long as `silence`, and it is repeated if that is safe;
-    /// if it is not aborted, or waits for the target's window, the connection is given up.
+    /// Time limit of a command. After it the target is asked to abort the command, within `silence`, and the command is repeated if that is
+    /// safe. If it is not aborted, or still waits for the command window, the connection is closed.
     pub command: Duration,
-    /// How long a silent target is trusted before it is asked for a sign of life; as long again for the sign.
+    /// Silence of the target after which a NOP-Out is sent; the time limit of its answer is the same.
     pub silence: Duration,
-    /// For how long a lost connection is tried again, before everything that waits for it fails.
+    /// How long reconnecting is tried before all commands fail.
     pub reconnect: Duration,
-    /// Bytes of one burst, and of one PDU.
+    /// MaxBurstLength, and MaxRecvDataSegmentLength.
     pub burst: u32,
-    /// How long who waits for a few requests polls before it sleeps: an answer that comes meanwhile is there sooner by the time that waking
-    /// takes, and takes a processor until then. None is 50 µs as long as answers come so soon, and nothing where they do not.
+    /// How long to poll for completions of a few requests before sleeping. Polling saves the latency of a wake-up and occupies a processor.
+    /// `None`: adaptive, 50 µs while answers come within that time, otherwise none.
     pub poll: Option<Duration>,
-    /// The completion handler that the session's queue is served by, with its processors and its class (N4 to N6); none: the
-    /// adapter's usual one.
+    /// The completion handler of the session's queue, with its processors and its class (N4 to N6). `None`: the adapter's default.
     pub handler: Option<Arc<Handler>>,
-    /// Bytes of data of one command over iSER. A target has a buffer for each, and may end the connection when one is longer: tgtd
-    /// has them of 512 KiB if nobody tells it otherwise.
+    /// Most bytes of data of one command over iSER. A target has a buffer for each, and may close the connection when one is longer; in
+    /// tgtd the default is 512 KiB.
     pub iser_longest: u32,
-    /// Whether a target that has moved is followed, and with what.
+    /// What to do when a target redirects a login.
     pub redirects: Redirects,
 }
 
@@ -73,7 +70,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What a login offers.
+    /// The login's offer.
     pub(super) fn offer(&self, address: &Address, purpose: Purpose) -> Offer {
         let digest = |wish: Digest| match wish {
             Digest::Either => DigestWish::Accepted,
@@ -85,7 +82,7 @@ impl Options {
             Some(Chap::new(who.user.clone(), who.password.clone()))
         };
         let iser = (address.transport == Transport::Iser).then(IserOffer::default);
-        // A discovery has no data but text, whose answers fit a receive.
+        // A discovery session transfers text only; its responses have to fit a receive.
         let max_recv = match purpose {
             Purpose::Discovery => 8192,
             Purpose::Target(_) => self.burst.max(8192),
@@ -98,10 +95,10 @@ impl Options {
             first_burst: self.burst.min(256 << 10),
             chap: chap(&address.credentials),
             mutual: chap(&address.target_credentials),
-            // Over iSER the target fetches data by itself, and none goes along.
+            // Over iSER the target transfers data by RDMA Read, and there is no immediate data.
             immediate_data: iser.is_none(),
             initial_r2t: iser.is_some(),
-            // We come back at once if the target lets us.
+            // Reconnect at once if the target allows it.
             time2wait: 0,
             iser,
             ..Offer::new(self.initiator.clone(), purpose)

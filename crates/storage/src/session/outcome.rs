@@ -1,5 +1,5 @@
-//! How a command ended, in the target's words and in ours.
-//! It promises a sentence for people, and for disks one of the few ways a request can fail. It refuses to decide what is tried again.
+//! The result of a command: SCSI status and sense data, or why there is none. [`Outcome::into_result`] maps it to the failures of a disk.
+//! Whether a command is repeated is decided in `answer` and `recover`.
 
 use core::fmt;
 
@@ -9,27 +9,27 @@ use verbena_wire::scsi::{Sense, SenseKey, Status};
 
 use crate::blocks::Failure;
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// As asked, but for so many bytes.
+    /// GOOD, with the residual count.
     Good(Residual),
-    /// The unit has something to say.
+    /// CHECK CONDITION.
     Check(Sense),
-    /// Another status than good.
+    /// Another status.
     Status(Status),
-    /// The target could not carry it out at all.
+    /// Target failure (response code other than "command completed").
     TargetFailed,
-    /// It was not sent, for this reason.
+    /// Not sent, for this reason.
     Unsent(String),
-    /// It was lost with the connection, and may have happened or not.
+    /// Lost with the connection; it may have been executed.
     Lost(String),
-    /// Its owner took it back, and it may have happened or not.
+    /// Cancelled by its owner; it may have been executed.
     Cancelled,
 }
 
 impl Outcome {
-    /// Reads a response.
+    /// Parses a response.
     pub(super) fn read(bhs: &Bhs, data: &[u8]) -> Result<Outcome, Malformed> {
         let (status, residual) = match FromTarget::parse(bhs)? {
             FromTarget::DataIn(DataIn {
@@ -55,12 +55,12 @@ impl Outcome {
         }
     }
 
-    /// The unit was reset, or something of it changed: what was asked for did not happen, and may be asked for again.
+    /// UNIT ATTENTION: the command was not executed and may be sent again.
     pub(super) fn is_attention(&self) -> bool {
         matches!(self, Outcome::Check(sense) if sense.key == SenseKey::UnitAttention)
     }
 
-    /// The unit has too much to do.
+    /// A status after which the command may be sent again later.
     pub(super) fn is_busy(&self) -> bool {
         matches!(
             self,
@@ -68,7 +68,7 @@ impl Outcome {
         )
     }
 
-    /// As a disk's request ends.
+    /// As the result of a disk's request.
     pub fn into_result(self) -> Result<(), Failure> {
         match &self {
             Outcome::Good(Residual::None | Residual::Underflow(0)) => Ok(()),

@@ -1,6 +1,6 @@
-//! Losing a connection and taking the session up again (RFC 7143 §7.1.4.4: session recovery, the one of level 0).
-//! It promises an end: a target that does not come back within the time that the options give fails everything that waits for it.
-//! It refuses to repeat what is not safe to repeat, and to wait while it dials.
+//! Loss of the connection and session recovery (RFC 7143 §7.1.4.4), the only recovery of error recovery level 0. If the target cannot be
+//! reached within [`Options::reconnect`](super::Options::reconnect), all commands end as lost. Only commands marked as safe are repeated.
+//! Reconnecting does not block.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -14,31 +14,31 @@ use super::link::Link;
 use super::outcome::Outcome;
 use crate::error::Error;
 
-/// How long to wait before dialling again, at first and at most: it doubles.
+/// Backoff of attempts to connect, initial and maximal: it doubles.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// Times that a command is sent again after it, or its connection, was lost.
 const AGAIN: u32 = 3;
 
-/// A connection that is gone.
+/// A lost connection.
 pub(super) struct Lost {
     since: Instant,
-    /// The attempt under way.
+    /// The current attempt.
     dial: Option<Dial>,
     next: Instant,
     pause: Duration,
     why: String,
-    /// It does not come back.
+    /// Reconnecting was given up.
     given_up: bool,
 }
 
 impl Session {
-    /// Why the session is over, if it is.
+    /// Why the session has ended, if it has.
     pub(super) fn gave_up(&self) -> Option<&str> {
         let lost = self.lost.as_ref().filter(|lost| lost.given_up)?;
         Some(&lost.why)
     }
 
-    /// Ends the connection, for this reason; what it had comes back as news.
+    /// Closes the connection, for this reason; its commands are reported as news.
     pub(super) fn give_up(&mut self, why: &str) {
         if let Some(link) = &mut self.link {
             link.end(why);
@@ -53,7 +53,7 @@ impl Session {
         self.control.forget();
         self.abort = None;
         self.going = None;
-        // News of all that the link had came before; one of which there was none would wait for ever.
+        // The link has reported all its commands; this catches any that it did not, which would otherwise wait forever.
         for number in self.tasks.numbers() {
             if self.tasks.get(number).is_some_and(|task| task.sent) {
                 self.orphan(number, why);
@@ -62,15 +62,15 @@ impl Session {
         let now = Instant::now();
         let brief = now.duration_since(self.since) < PAUSE.1;
         self.fleeting = if brief { self.fleeting + 1 } else { 0 };
-        // The first one may be an accident; who throws us out again and again is not bothered without a pause.
+        // Reconnect at once after the first loss; delay if connections are repeatedly lost soon after login.
         let pause = (PAUSE.0 * (1 << self.fleeting.min(8))).min(PAUSE.1);
         let wait = if self.fleeting > 1 {
             pause
         } else {
             Duration::ZERO
         };
-        // RFC 7143 §13.15: to log in again ends the lost session, and the target may want time before. No target has us wait longer than we
-        // would for its return.
+        // RFC 7143 §13.15: the target may require Time2Wait before the login that replaces the session. It is limited to the time for which we
+        // try to reconnect.
         let agreed = Duration::from_secs(self.settled.time2wait.into());
         let agreed = agreed.min(self.options.reconnect);
         let told = self.not_before.take();
@@ -104,7 +104,7 @@ impl Session {
         }
     }
 
-    /// Time passed.
+    /// Checks everything that depends on time.
     pub(super) fn tick(&mut self, now: Instant) {
         let due = |(when, _): &(Instant, u32)| *when <= now;
         while let Some(at) = self.later.iter().position(due) {
@@ -118,7 +118,7 @@ impl Session {
         }
     }
 
-    /// Looks after a connection that seems to be there.
+    /// Checks an established connection.
     fn watch(&mut self, now: Instant) {
         if let Some(why) = self.link.as_ref().and_then(|link| link.breach()) {
             return self.give_up(&why);
@@ -131,14 +131,14 @@ impl Session {
                 self.give_up(&format!("the target has been silent for {silence:?}"));
             }
             None if now.duration_since(self.heard) > silence => {
-                // If it cannot be sent, the link has ended, and that is news.
+                // If it cannot be sent, the link has ended and reports that.
                 let _ = self.send_ping();
             }
             _ => {}
         }
     }
 
-    /// Sleeps while there is no link.
+    /// Sleeps without a link.
     pub(super) fn sleep_unlinked(
         &mut self,
         beside: &[BorrowedFd<'_>],
@@ -150,7 +150,7 @@ impl Session {
         }
     }
 
-    /// Begins to dial when it is time to.
+    /// Starts an attempt to connect when it is due.
     fn dial_again(&mut self, now: Instant) {
         let Some(lost) = self.lost.as_mut().filter(|lost| !lost.given_up) else {
             return;
@@ -165,7 +165,7 @@ impl Session {
         }
     }
 
-    /// Goes on with an attempt to come back, without waiting for anything.
+    /// Advances an attempt to connect, without waiting.
     pub(super) fn go_on_dialling(&mut self) {
         let Some(dial) = self.lost.as_mut().and_then(|lost| lost.dial.as_mut()) else {
             return;
@@ -190,7 +190,7 @@ impl Session {
         }
     }
 
-    /// An attempt came to nothing.
+    /// An attempt failed.
     fn stay_away(&mut self, error: &Error) {
         let Some(lost) = &mut self.lost else {
             return;
@@ -199,7 +199,7 @@ impl Session {
         lost.dial = None;
         lost.next = now + lost.pause;
         lost.pause = (lost.pause * 2).min(PAUSE.1);
-        // Not sooner: a target that starts again does not know its names and users yet.
+        // Errors are not final before that: a target that is starting up may not know its names and users yet.
         if now.duration_since(lost.since) < self.options.reconnect {
             return;
         }

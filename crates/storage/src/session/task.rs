@@ -1,6 +1,5 @@
-//! Commands of a session from the moment they are asked for until their end, over as many connections as it takes.
-//! Tasks promise that each ends once, and that one which was sent when a connection was lost is sent again only if that is safe.
-//! They refuse to judge statuses.
+//! Commands of a session from start to end, across reconnects. Each ends once, and one that was sent when a connection was lost is sent
+//! again only if that is safe. Statuses are evaluated in `answer`.
 
 use std::time::Instant;
 
@@ -16,22 +15,22 @@ use crate::blocks::Place;
 pub struct Command {
     /// The logical unit.
     pub lun: Lun,
-    /// What kind of device it is.
+    /// Peripheral device type.
     pub device: DeviceType,
     /// The command.
     pub cdb: Cdb,
-    /// Which way its data goes.
+    /// Direction of the data.
     pub direction: Direction,
-    /// Where its data is, or goes.
+    /// Memory of the data.
     pub place: Option<Place>,
     /// Bytes of data.
     pub len: u32,
-    /// Doing it twice is doing it once: after a lost connection it is sent again.
+    /// Idempotent: may be sent again after a lost connection.
     pub safe: bool,
 }
 
 impl Command {
-    /// One without data that may be repeated.
+    /// A command without data that may be repeated.
     pub fn plain(lun: Lun, device: DeviceType, cdb: Cdb) -> Command {
         Command {
             lun,
@@ -45,23 +44,23 @@ impl Command {
     }
 }
 
-/// One under way.
+/// An outstanding command.
 #[derive(Debug)]
 pub(super) struct Task {
-    /// The owner's number.
+    /// The owner's id.
     pub(super) id: u64,
     pub(super) command: Command,
-    /// When it is too late.
+    /// Time limit.
     pub(super) deadline: Instant,
-    /// Times that its unit had it sent again.
+    /// Retries after unit attention or busy.
     pub(super) tries: u32,
-    /// Times that it was lost: with its connection, or because it took too long.
+    /// Times that it was lost: with its connection, or by a timeout.
     pub(super) losses: u32,
-    /// On the link.
+    /// Passed to the link.
     pub(super) sent: bool,
-    /// Its owner has no more use for it.
+    /// Cancelled by its owner.
     pub(super) unwanted: bool,
-    /// It was taken back from the link, for this reason; the link's word of it is still to come.
+    /// Cancelled in the link, for this reason; the link's report is still to come.
     pub(super) taken_back: Option<String>,
 }
 
@@ -80,7 +79,7 @@ impl Task {
     }
 }
 
-/// All of them, by number.
+/// Outstanding commands, by task number.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     slots: Vec<Option<Task>>,
@@ -122,14 +121,14 @@ impl Tasks {
         Some(task)
     }
 
-    /// The numbers of all of them.
+    /// All task numbers.
     pub(super) fn numbers(&self) -> Vec<u32> {
         let all = self.slots.iter().enumerate();
         all.filter_map(|(at, task)| task.as_ref().map(|_| at as u32))
             .collect()
     }
 
-    /// Those of which this is so, by number.
+    /// Numbers of the tasks for which the predicate holds.
     pub(super) fn numbers_of(&self, so: impl Fn(&Task) -> bool) -> Vec<u32> {
         let all = self.slots.iter().enumerate();
         all.filter(|(_, task)| task.as_ref().is_some_and(&so))

@@ -1,6 +1,5 @@
-//! A link on TCP: an iSCSI queue pair (M12), whose requests are commands with their buffers.
-//! It promises a receive for every PDU that comes: each is posted again as soon as it was looked at.
-//! It refuses PDUs longer than a login may need: of those only the beginning is passed on.
+//! A link on TCP: an iSCSI queue pair (M12), whose requests are commands with their buffers. Each receive is posted again as soon as its
+//! PDU was processed. A PDU longer than a receive is truncated.
 
 mod tally;
 
@@ -24,40 +23,40 @@ use super::link::{Dialling, Held, Link, Moved, News, Order, Text};
 use super::options::Options;
 use crate::error::Error;
 
-/// Room of one receive: the longest header, and the data of a login's response.
+/// Size of a receive: the longest header, and the data of a login response.
 const ROOM: usize = 48 + 1020 + 8192;
-/// Completions taken at once.
+/// Completions per poll.
 const AT_ONCE: usize = 64;
-/// Requests that are not commands, beside those that are.
+/// Requests other than commands.
 const CONTROL: usize = 32;
-/// Tags of commands that were taken back which are remembered.
+/// Tags of cancelled commands that are remembered.
 const LATE: usize = 256;
-/// The number of requests whose completion nobody waits for.
+/// Work request id of requests whose completion is ignored.
 const NOBODY: u64 = u64::MAX;
 
 /// A link on TCP.
 pub(crate) struct Tcp {
-    // Dropped first: what it still moves lies in the memory below.
+    // Dropped first: it may still access the memory below.
     qp: Iscsi,
     cq: Cq,
     receives: Memory,
-    /// The session's numbers by the adapter's, which are given one after the other.
+    /// Task numbers by the adapter's command ids.
     tasks: FxHashMap<u32, u32>,
-    /// What moved for commands whose end has not come.
+    /// Bytes moved for outstanding commands.
     tally: Tally,
-    /// Commands that were taken back and whose end was not polled, with their tags.
+    /// Cancelled commands whose completion was not polled yet, with their tags.
     taken_back: Vec<(u32, u32)>,
-    /// Tags of commands that were taken back: data for them goes nowhere, and is no reason to leave.
+    /// Tags of cancelled commands: PDUs for them are ignored and no violation.
     late: VecDeque<u32>,
     ended: bool,
-    /// Commands were taken and may not have left.
+    /// Commands were accepted and may not have been sent.
     unsent: bool,
     polling: Polling,
-    /// Where completions are polled to.
+    /// Buffer of polled completions.
     completions: Box<[Wc; AT_ONCE]>,
 }
 
-/// One that is being dialled, with what it will need.
+/// A connection being established, with the resources of the link.
 pub(crate) struct TcpDial {
     dial: Option<(IscsiDial, Cq, Memory)>,
     receives: usize,
@@ -72,7 +71,7 @@ impl TcpDial {
         options: &Options,
     ) -> Result<TcpDial, Error> {
         let depth = options.depth;
-        // A response and the header of its data for each command, and some for what comes unasked.
+        // For each command a response and a header of its data, and some for unsolicited PDUs.
         let (sends, receives) = (depth + CONTROL, 2 * depth + CONTROL);
         let entries = sends + receives;
         let how = IscsiOptions {
@@ -142,12 +141,12 @@ impl Tcp {
         self.qp.post_recv(&[wr]).map_err(|(_, why)| refused(why))
     }
 
-    /// A PDU came into a receive.
+    /// Processes the PDU in a receive.
     fn take(&mut self, slot: u64, len: usize, command: Option<u32>) -> Result<Option<News>, Error> {
         let at = slot as usize * ROOM;
         let mut bhs: Bhs = [0; BHS_LEN];
         self.receives.read_at(at, &mut bhs)?;
-        // The adapter passes up a header alone where the data is in its place already.
+        // The adapter delivers the header alone where the data was placed.
         let mut data = Text::new();
         if len > BHS_LEN {
             data.resize(len - BHS_LEN, 0);
@@ -170,8 +169,8 @@ impl Tcp {
         })
     }
 
-    /// M12: what comes for a command that was taken back fails its checks, and comes whole. Before the target had heard of it that is no
-    /// fault of the target's; it can do no harm later on.
+    /// M12: PDUs for a cancelled command fail their checks and are delivered whole. The target may have sent them before it processed the
+    /// abort; later ones are harmless.
     fn is_late(&self, bhs: &Bhs) -> bool {
         let kind = Opcode::of(bhs);
         !self.late.is_empty()
@@ -179,7 +178,7 @@ impl Tcp {
             && self.late.contains(&tag(bhs))
     }
 
-    /// The end of a command that was taken back. What the adapter passed up before it was looked at before it.
+    /// The completion of a cancelled command. PDUs that the adapter delivered before it were processed before it.
     fn forget(&mut self, task: u32) {
         self.tasks.retain(|_, one| *one != task);
         if let Some(at) = self.taken_back.iter().position(|(of, _)| *of == task) {
@@ -194,16 +193,16 @@ impl Tcp {
         Some(CommandId(*name))
     }
 
-    /// A header alone: its data is in its place, or was asked for. One that failed a check comes whole; without data the two
-    /// cannot be told apart, and nothing moved.
+    /// A header alone: its data was placed, or (R2T) is being sent. A PDU that failed a check is delivered whole; without data the two
+    /// cannot be distinguished, and nothing was moved.
     fn moved_some(&mut self, bhs: &Bhs) -> bool {
-        // All that a tag can belong to.
+        // All commands that a tag can belong to.
         let most = self.tasks.len() + self.taken_back.len() + self.late.len();
         match Opcode::of(bhs) {
             Some(Opcode::R2t) => self.tally.asked(bhs, most),
             Some(Opcode::DataIn) => {
                 let some = self.tally.came(bhs, most);
-                // A tag that is in use again is nobody else's.
+                // Data in sequence was placed under this tag, so it belongs to a new command.
                 self.late.retain(|late| !some || *late != tag(bhs));
                 some
             }
@@ -292,7 +291,7 @@ impl Link for Tcp {
                 let cause = self.qp.view().cause;
                 news.push(News::Ended(cause.unwrap_or_default()));
             }
-            // A command that could not be executed was told; those behind it were flushed and may be sent again.
+            // The failed command was reported; those behind it were flushed and may be sent again.
             QpState::Sqe => {
                 self.qp.restart_sends();
             }
@@ -351,7 +350,7 @@ impl Link for Tcp {
 
     fn breach(&self) -> Option<String> {
         let Gap { expected, got } = self.qp.view().gap?;
-        // ISCSI.md H.2: what is missing does not come by itself.
+        // RFC 7143 §7.9: at error recovery level 0 a missing status cannot be requested again.
         Some(format!(
             "the target skipped a status: {got} came, expected {expected}"
         ))

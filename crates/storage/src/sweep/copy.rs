@@ -1,6 +1,5 @@
-//! From one disk to another, both at depth: read here, then written or compared there.
-//! It promises one copy in memory at the most, and none where both disks take the same memory.
-//! It refuses places that can never lie between blocks of both.
+//! Copies or compares a range of one disk with another, both at depth. There is one copy in memory, or none where the second disk accepts
+//! the first one's memory. Both offsets have to be congruent modulo the larger block size.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,10 +14,10 @@ use crate::blocks::{Blocks, Place, Request};
 use crate::error::Error;
 use crate::flight::Flight;
 
-/// How soon to look again at two disks of which one cannot be waited for beside the other.
+/// Polling interval for two disks of which the second has no descriptor.
 const SOON: Duration = Duration::from_millis(1);
 
-/// Copies a range of one disk to a place on another. Bytes copied.
+/// Copies a range of one disk to an offset of another. Returns the bytes copied.
 pub fn copy<A: Blocks, B: Blocks>(
     from: &mut A,
     range: Range<u64>,
@@ -31,7 +30,7 @@ pub fn copy<A: Blocks, B: Blocks>(
     pass(from, range, to, at, pace, watch, Second::Write)
 }
 
-/// Compares a range of one disk with a place on another, which should be the same. Bytes compared.
+/// Compares a range of one disk with the same length at an offset of another. Returns the bytes compared.
 pub fn compare<A: Blocks, B: Blocks>(
     from: &mut A,
     range: Range<u64>,
@@ -43,7 +42,7 @@ pub fn compare<A: Blocks, B: Blocks>(
     pass(from, range, to, at, pace, watch, Second::Compare)
 }
 
-/// What is done on the second disk.
+/// The operation on the second disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Second {
     Write,
@@ -63,7 +62,7 @@ fn pass<A: Blocks, B: Blocks>(
     check(&here, &range)?;
     let total = range.end - range.start;
     check(&there, &(at..at.saturating_add(total)))?;
-    // Blocks are powers of two: what is whole for the larger is whole for the smaller.
+    // Block sizes are powers of two: a multiple of the larger is a multiple of the smaller.
     let block = u64::from(here.block_size.max(there.block_size).max(1));
     if !range.start.abs_diff(at).is_multiple_of(block) {
         let (from, to) = (range.start, at);
@@ -111,7 +110,7 @@ struct Pass<'a, 'w, 'x, 'y, A: Blocks, B: Blocks> {
     /// The second disk's memory, if it needs its own.
     other: Option<Memory>,
     second: Second,
-    /// Two places that mean the same.
+    /// Corresponding offsets of both disks.
     here: u64,
     there: u64,
     tally: Tally<'a, 'w>,
@@ -122,7 +121,7 @@ impl<A: Blocks, B: Blocks> Pass<'_, '_, '_, '_, A, B> {
         self.there + (here - self.here)
     }
 
-    /// Less than a block at an end.
+    /// A partial block at an end.
     fn part(&mut self, range: Range<u64>) -> Result<(), Error> {
         if range.is_empty() {
             return Ok(());
@@ -205,7 +204,7 @@ impl<A: Blocks, B: Blocks> Pass<'_, '_, '_, '_, A, B> {
         self.from.submit(slot as u64, Request::Read { at, into })
     }
 
-    /// What was read goes to the second disk. Whether it was taken.
+    /// Submits a piece that was read to the second disk. `false` if that is full.
     fn hand_over(&mut self, slot: usize, part: Range<u64>) -> Result<bool, Error> {
         let geometry = self.to.blocks.geometry();
         let len = part.end - part.start;
@@ -233,7 +232,7 @@ impl<A: Blocks, B: Blocks> Pass<'_, '_, '_, '_, A, B> {
         self.to.submit(slot as u64, request)
     }
 
-    /// What the second disk gave is looked at.
+    /// Compares what the second disk returned.
     fn finish(&mut self, slot: usize, part: Range<u64>) -> Result<(), Error> {
         let (Second::Compare, Some(other)) = (self.second, &self.other) else {
             return Ok(());
@@ -246,7 +245,7 @@ impl<A: Blocks, B: Blocks> Pass<'_, '_, '_, '_, A, B> {
         same(self.there(part.start), &expected, &found)
     }
 
-    /// Sleeps until either disk may have something.
+    /// Sleeps until either disk may have a completion.
     fn wait(&mut self) -> Result<(), Error> {
         match (self.from.is_idle(), self.to.is_idle()) {
             (true, true) => Ok(()),

@@ -1,6 +1,5 @@
-//! Parts of blocks, at the ends of a range: read whole, changed, and written back, one after the other.
-//! It promises that the rest of a block stays what it was.
-//! It refuses to be quick: a range has two ends, however long it is.
+//! Partial blocks at the ends of a range: read, modified and written back, one at a time. The rest of the block is unchanged. A range has
+//! at most two of them, so this is not optimised.
 
 use verbena::Memory;
 
@@ -8,7 +7,7 @@ use crate::blocks::{Blocks, Extent, Place, Request};
 use crate::error::Error;
 use crate::flight::Flight;
 
-/// Parts of blocks of one disk, with memory for one block.
+/// Access to partial blocks of one disk, with memory for one block.
 pub(super) struct Ends<'f, 'b, B: Blocks> {
     flight: &'f mut Flight<'b, B>,
     scratch: Memory,
@@ -42,7 +41,7 @@ impl<'f, 'b, B: Blocks> Ends<'f, 'b, B> {
         self.flight.one(request, "a write", at)
     }
 
-    /// The block of a byte, the place in it, and how many bytes there are until its end but no more than `most`.
+    /// The block of a byte, the offset in it, and the bytes up to its end, at most `most`.
     fn part(&self, at: u64, most: usize) -> (u64, usize, usize) {
         let inside = (at % self.block as u64) as usize;
         (
@@ -52,7 +51,7 @@ impl<'f, 'b, B: Blocks> Ends<'f, 'b, B> {
         )
     }
 
-    /// Copies bytes out of the disk.
+    /// Reads bytes from the disk.
     pub(super) fn peek(&mut self, mut at: u64, mut into: &mut [u8]) -> Result<(), Error> {
         while !into.is_empty() {
             let (lba, inside, len) = self.part(at, into.len());
@@ -65,7 +64,7 @@ impl<'f, 'b, B: Blocks> Ends<'f, 'b, B> {
         Ok(())
     }
 
-    /// Copies bytes into the disk.
+    /// Writes bytes to the disk.
     pub(super) fn poke(&mut self, mut at: u64, mut bytes: &[u8]) -> Result<(), Error> {
         while !bytes.is_empty() {
             let (lba, inside, len) = self.part(at, bytes.len());

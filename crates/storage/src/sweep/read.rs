@@ -1,6 +1,5 @@
-//! A range of a disk into a sink: requests complete in any order, bytes leave in theirs.
-//! It promises that whole blocks are read once each, ends included.
-//! It refuses to hold more than its slots: a late request holds up those behind it.
+//! Reads a range of a disk into a sink. Requests complete in any order, the sink gets bytes in the order of the disk. Every block is read
+//! once, partial ones included. Memory is bounded by the slots: a late request delays those behind it.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,14 +11,14 @@ use crate::flight::Flight;
 
 /// One request, in the order of the disk.
 struct Piece {
-    /// The bytes of it that are wanted.
+    /// The part that belongs to the range.
     wanted: Range<u64>,
-    /// The first byte of its first block.
+    /// Offset of its first block.
     start: u64,
     ready: bool,
 }
 
-/// Reads a range into a sink. Bytes read.
+/// Reads a range into a sink. Returns the bytes read.
 pub fn read<B: Blocks>(
     blocks: &mut B,
     range: Range<u64>,
@@ -39,7 +38,7 @@ pub fn read<B: Blocks>(
     let block = u64::from(geometry.block_size.max(1));
 
     let mut window: VecDeque<Piece> = VecDeque::new();
-    // The number of the first piece in the window; a piece's slot follows from its number.
+    // The id of the first piece in the window; a piece's slot follows from its id.
     let mut first = 0_u64;
     let mut next = range.start / block * block;
     while next < range.end || !window.is_empty() {

@@ -1,6 +1,5 @@
-//! Where a pass gets its bytes from and where it puts them, in order: descriptors, and anything that reads or writes.
-//! It promises that bytes of descriptors go to and from registered memory directly.
-//! It refuses descriptors that do not block: a pass has nothing else to do.
+//! Sources and sinks of a pass, in order: descriptors, and anything that implements `Read` or `Write`. Bytes of descriptors move to and
+//! from registered memory without a copy. Descriptors have to be in blocking mode.
 
 use std::io::{self, Read, Write};
 use std::os::fd::BorrowedFd;
@@ -9,7 +8,7 @@ use verbena::Memory;
 
 use crate::error::Error;
 
-/// Bytes that are copied at a time, where they must be.
+/// Bytes per copy, where one is needed.
 const COPY: usize = 64 << 10;
 
 /// Takes the bytes of a disk, in order.
@@ -18,9 +17,9 @@ pub trait Sink {
     fn put(&mut self, at: u64, memory: &Memory, offset: usize, len: usize) -> Result<(), Error>;
 }
 
-/// Gives bytes for a disk, in order.
+/// Supplies bytes for a disk, in order.
 pub trait Source {
-    /// Puts `len` bytes at `offset` of the memory; fewer only if there are no more.
+    /// Writes `len` bytes to `offset` of the memory; fewer only at the end.
     fn fill(&mut self, memory: &Memory, offset: usize, len: usize) -> Result<usize, Error>;
 }
 
@@ -70,10 +69,10 @@ fn input(error: io::Error) -> Error {
     Error::io("the input")(error)
 }
 
-/// Anything that writes; a copy is made.
+/// Any writer, with a copy.
 pub struct Writer<W>(pub W);
 
-/// Anything that reads; a copy is made.
+/// Any reader, with a copy.
 pub struct Reader<R>(pub R);
 
 impl<W: Write> Sink for Writer<W> {
@@ -103,7 +102,7 @@ impl<R: Read> Source for Reader<R> {
     }
 }
 
-/// Reads until the buffer is full or there is no more.
+/// Reads until the buffer is full, or to the end.
 fn full(reader: &mut impl Read, into: &mut [u8]) -> Result<usize, Error> {
     let mut got = 0;
     while got < into.len() {
@@ -117,14 +116,14 @@ fn full(reader: &mut impl Read, into: &mut [u8]) -> Result<usize, Error> {
     Ok(got)
 }
 
-/// A sink that keeps nothing: it compares the disk with what a reader gives, and ends at the first difference.
+/// A sink that compares the disk with a reader, and fails at the first difference.
 pub struct Check<R> {
     reader: R,
     good: u64,
 }
 
 impl<R: Read> Check<R> {
-    /// Compares with what comes from here.
+    /// Compares with this reader.
     pub fn new(reader: R) -> Check<R> {
         Check { reader, good: 0 }
     }
@@ -151,7 +150,7 @@ impl<R: Read> Sink for Check<R> {
     }
 }
 
-/// Nothing if both are the same, and otherwise the first difference.
+/// An error with the first difference, if there is one.
 pub(super) fn same(at: u64, expected: &[u8], found: &[u8]) -> Result<(), Error> {
     if expected == found {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Ranges that begin and end anywhere, on disks that complete late, out of order, or not at all.
+//! Ranges that begin and end at any byte, on disks that complete late, out of order, or with errors.
 
 use std::io::Write as _;
 use std::os::fd::AsFd;
@@ -20,7 +20,7 @@ fn unruly(blocks: u64, block: u32, seed: u64) -> Ram {
     Ram::filled(blocks, block, seed).unruly(2, seed + 1)
 }
 
-/// Ranges of a disk of 64 KiB: whole, parts of one block, over the ends of blocks, empty.
+/// Ranges of a disk of 64 KiB: whole, within one block, across block boundaries, empty.
 const RANGES: [Range<u64>; 9] = [
     0..65536,
     0..1,
@@ -60,7 +60,7 @@ fn any_range_is_read_in_order() {
 fn any_range_is_written_and_nothing_else() {
     for block in [512, 4096] {
         for range in RANGES {
-            // Sources that are long enough, and others that end earlier: in a block, between blocks, at once.
+            // Sources that are long enough, and others that end earlier: within a block, between blocks, at once.
             for short in [0, 1, 512, 5000, 65536] {
                 let mut ram = unruly(65536 / u64::from(block), block, 4);
                 let mut expected = ram.bytes.clone();
@@ -191,7 +191,7 @@ fn a_failure_names_its_place_and_leaves_nothing_under_way() {
         said.to_string().starts_with("a write at byte 32768: "),
         "{said}"
     );
-    // The disk has nothing under way: ids begin anew, and the rest of it works.
+    // Nothing is outstanding: ids start over, and the rest of the disk can be read.
     let mut out = Writer(Vec::new());
     assert_eq!(
         read(&mut ram, 0..32768, &mut out, PACE, &mut on).unwrap(),

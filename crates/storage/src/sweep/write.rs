@@ -1,6 +1,5 @@
-//! A source into a range of a disk, in order from the source and in any order to the disk.
-//! It promises that bytes outside of the range stay what they were, and that a source may end early.
-//! It refuses to flush: whoever wants that asks for it once, at the end.
+//! Writes a source into a range of a disk: consumed in order, written in any order. Bytes outside of the range are unchanged, and the source
+//! may end early. There is no flush at the end; the caller does that.
 
 use std::ops::Range;
 
@@ -10,7 +9,7 @@ use crate::blocks::{Blocks, Place, Request};
 use crate::error::Error;
 use crate::flight::Flight;
 
-/// Writes a source into a range, and ends where either ends. Bytes written.
+/// Writes a source into a range until either ends. Returns the bytes written.
 pub fn write<B: Blocks>(
     blocks: &mut B,
     range: Range<u64>,
@@ -38,7 +37,7 @@ pub fn write<B: Blocks>(
     let last_block = (range.end / block * block).max(at);
     let (written, rest) = whole(&mut flight, source, &slots, at..last_block, &mut tally)?;
     at += written;
-    // What is left of a source that ended inside of a block.
+    // The rest of a source that ended within a block.
     if let Some(rest) = rest {
         Ends::new(&mut flight)?.poke(at, &rest)?;
         tally.add(rest.len() as u64)?;
@@ -52,7 +51,7 @@ pub fn write<B: Blocks>(
     Ok(at - range.start)
 }
 
-/// Less than a block. Bytes that the source had.
+/// A partial block. Returns the bytes that the source had.
 fn part<B: Blocks>(
     flight: &mut Flight<'_, B>,
     source: &mut dyn Source,
@@ -67,7 +66,7 @@ fn part<B: Blocks>(
     Ok(got as u64)
 }
 
-/// Whole blocks, at depth. Bytes written, and if the source has ended, the part of a block that it ended with.
+/// Whole blocks, at depth. Returns the bytes written and, if the source has ended, the partial block that it ended with.
 fn whole<B: Blocks>(
     flight: &mut Flight<'_, B>,
     source: &mut dyn Source,
@@ -81,7 +80,7 @@ fn whole<B: Blocks>(
     let mut under_way: Vec<Range<u64>> = vec![0..0; slots.depth];
     let mut next = range.start;
     let mut rest = None;
-    // Filled, and not taken by the disk yet.
+    // Filled, and not accepted by the disk yet.
     let mut filled: Option<(usize, u64)> = None;
     loop {
         while flight.has_room() {

@@ -1,5 +1,5 @@
-//! What a unit says of itself: its type, its names, its size and its limits.
-//! It promises to ask only for what units of all ages answer, and to go on without what one does not know. It refuses what is no disk.
+//! Identification of a unit: INQUIRY, READ CAPACITY, VPD pages and MODE SENSE. Optional pages that a unit does not support are skipped, and
+//! READ CAPACITY (10) replaces READ CAPACITY (16) on old units. A unit that is not a direct access block device has no geometry.
 
 use verbena::low::Direction;
 use verbena_wire::iscsi::{Lun, Residual};
@@ -11,50 +11,50 @@ use crate::blocks::{Geometry, Place};
 use crate::error::Error;
 use crate::session::{Command, Outcome, Session};
 
-/// Bytes that answers are asked for with.
+/// Allocation length of VPD pages.
 const ROOM: u16 = 252;
-/// Most bytes of one request that we ask for, whatever a unit allows.
+/// Most bytes of one request, whatever the unit allows.
 const MOST: u32 = 16 << 20;
-/// Longest block that we have memory for: disks have 512 and 4096 bytes, some arrays 64 KiB.
+/// Longest block supported: disks have 512 or 4096 bytes, some arrays 64 KiB.
 const LONGEST_BLOCK: u32 = 1 << 20;
-/// Vital product data: the serial number, the limits of a disk.
+/// VPD pages: Unit Serial Number, Block Limits.
 const SERIAL: u8 = 0x80;
 const LIMITS: u8 = 0xb0;
 
-/// What a unit says it is.
+/// INQUIRY data of a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// What kind of device.
+    /// Peripheral device type.
     pub device: DeviceType,
-    /// Who made it.
+    /// Vendor identification.
     pub vendor: String,
-    /// What they call it.
+    /// Product identification.
     pub product: String,
-    /// Which edition.
+    /// Product revision level.
     pub revision: String,
-    /// Its serial number, if it has one.
+    /// Unit serial number, if it has one.
     pub serial: Option<String>,
 }
 
-/// What a target has, without opening any of it as a disk.
+/// Identification without opening a unit as a disk.
 impl Session {
-    /// The units there are.
+    /// The units of the target (REPORT LUNS).
     pub fn luns(&mut self) -> Result<Vec<Lun>, Error> {
         luns(self)
     }
 
-    /// The names of a unit, whatever it is.
+    /// INQUIRY data of a unit of any type.
     pub fn identity(&mut self, lun: Lun) -> Result<Identity, Error> {
         identity(self, lun)
     }
 
-    /// The size of a unit that has blocks.
+    /// The capacity of a block device.
     pub fn capacity(&mut self, lun: Lun) -> Result<Capacity, Error> {
         capacity(self, lun)
     }
 }
 
-/// Asks a unit what it is. A disk has a geometry.
+/// Identifies a unit. An error if it is not a disk.
 pub(super) fn look(session: &mut Session, lun: Lun) -> Result<(Identity, Geometry), Error> {
     let identity = identity(session, lun)?;
     if identity.device != DeviceType::Disk {
@@ -91,7 +91,7 @@ pub(super) fn look(session: &mut Session, lun: Lun) -> Result<(Identity, Geometr
     Ok((identity, geometry))
 }
 
-/// Its names.
+/// INQUIRY data and serial number.
 fn identity(session: &mut Session, lun: Lun) -> Result<Identity, Error> {
     let answer = ask(session, lun, Cdb::inquiry(None, 96), 96)?;
     let answer = answer.map_err(|outcome| failed("INQUIRY", lun, &outcome))?;
@@ -123,7 +123,7 @@ fn capacity(session: &mut Session, lun: Lun) -> Result<Capacity, Error> {
     let long = ask(session, lun, Cdb::read_capacity16(32), 32)?;
     let parsed = match long {
         Ok(answer) => Capacity::parse16(&answer),
-        // A unit of the old kind.
+        // An old unit without READ CAPACITY (16).
         Err(_) => {
             let short = ask(session, lun, Cdb::read_capacity10(), 8)?;
             let answer = short.map_err(|outcome| failed("READ CAPACITY", lun, &outcome))?;
@@ -140,13 +140,13 @@ fn capacity(session: &mut Session, lun: Lun) -> Result<Capacity, Error> {
     Ok(capacity)
 }
 
-/// A page of its vital product data, if it has it.
+/// A VPD page, if the unit has it.
 fn page(session: &mut Session, lun: Lun, page: u8) -> Result<Option<Vec<u8>>, Error> {
     let answer = ask(session, lun, Cdb::inquiry(Some(page), ROOM), ROOM.into())?;
     Ok(answer.ok())
 }
 
-/// A question with an answer of up to so many bytes; what the unit said instead if it has none.
+/// Runs a command that returns up to `len` bytes. The inner error is a status other than good.
 fn ask(
     session: &mut Session,
     lun: Lun,
@@ -158,7 +158,7 @@ fn ask(
         direction: Direction::Read,
         place: Some(Place::new(&memory, 0)),
         len,
-        // What every unit understands, whatever it is.
+        // Commands that every device type has.
         ..Command::plain(lun, DeviceType::Disk, cdb)
     };
     let missing = match session.run(command)? {
@@ -176,7 +176,7 @@ fn failed(what: &str, lun: Lun, outcome: &Outcome) -> Error {
     Error::Target(format!("{what} of unit {lun}: {outcome}"))
 }
 
-/// Text that is filled up with blanks. It is shown to people, and a terminal does what control characters say.
+/// Text padded with blanks. It is displayed, so control characters, which a terminal would interpret, are replaced.
 fn text(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let harmless = |c: char| if c.is_control() { '?' } else { c };

@@ -1,5 +1,5 @@
-//! A disk in memory for tests: completes late, out of order and with failures, as it is told.
-//! Blocks move only when a request completes, so whoever reuses its memory too early is found out.
+//! A disk in memory for tests: completes late, out of order and with failures, as configured. Blocks are copied only when a request
+//! completes, so that a test detects memory that is reused too early.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use verbena::{Access, Config, Device, Memory};
 use verbena_storage::{Blocks, Done, Error, Extent, Failure, Geometry, Request};
 
-/// The adapter of all disks, whatever the environment says.
+/// The adapter of all disks, independent of the environment.
 static DEVICE: LazyLock<Device> = LazyLock::new(|| {
     let config = Config::from_parts(None, std::iter::empty()).expect("the defaults");
     Device::with(config).expect("an adapter")
@@ -23,24 +23,24 @@ pub(crate) struct Ram {
     pub(crate) depth: usize,
     /// Polls that a request takes.
     pub(crate) delay: u32,
-    /// The state of the dice that choose who is next; 0 keeps the order.
+    /// State of the random numbers that choose the next completion; 0 keeps the order.
     pub(crate) dice: u64,
-    /// Requests that touch these blocks fail.
+    /// Requests on these blocks fail.
     pub(crate) bad: Vec<(Range<u64>, Failure)>,
     /// Requests after which the disk is lost.
     pub(crate) life: Option<usize>,
-    /// Requests that touch these blocks are not taken.
+    /// Requests on these blocks are not accepted.
     pub(crate) untaken: Vec<Range<u64>>,
-    /// How often it gives memory, if that is limited.
+    /// Limit on the number of allocations.
     pub(crate) memories: Option<usize>,
-    /// Takes no memory but its own.
+    /// Accepts no memory but its own.
     pub(crate) foreign: bool,
-    /// What happened, for a look afterwards.
+    /// Counters.
     pub(crate) seen: Seen,
     flying: Vec<(u64, Request, u32)>,
 }
 
-/// What a disk has seen.
+/// Counters of a disk.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) reads: usize,
@@ -49,7 +49,7 @@ pub(crate) struct Seen {
     pub(crate) flushes: usize,
     pub(crate) unmaps: usize,
     pub(crate) zeroes: usize,
-    /// Most requests that were under way at once.
+    /// Most requests outstanding at once.
     pub(crate) deepest: usize,
 }
 
@@ -83,14 +83,14 @@ impl Ram {
         }
     }
 
-    /// The same, full of bytes that differ everywhere.
+    /// A disk of pseudo-random bytes.
     pub(crate) fn filled(blocks: u64, block_size: u32, seed: u64) -> Ram {
         let mut ram = Ram::new(blocks, block_size);
         ram.bytes = noise(ram.bytes.len(), seed);
         ram
     }
 
-    /// Late, and in any order.
+    /// Completes late, and in any order.
     pub(crate) fn unruly(mut self, delay: u32, dice: u64) -> Ram {
         self.delay = delay;
         self.dice = dice;
@@ -207,7 +207,7 @@ impl Blocks for Ram {
         for flying in &mut self.flying {
             flying.2 = flying.2.saturating_sub(1);
         }
-        // Not all at once, so that completions trickle in.
+        // Not all at once.
         let mut ripe = (self.flying.iter().filter(|f| f.2 == 0).count()).div_ceil(2);
         while ripe > 0 {
             ripe -= 1;
@@ -256,7 +256,7 @@ fn next(state: u64) -> u64 {
     mixed ^ (mixed << 17)
 }
 
-/// Bytes that differ everywhere.
+/// Pseudo-random bytes.
 pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut bytes = Vec::with_capacity(len + 8);

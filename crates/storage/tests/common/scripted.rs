@@ -1,6 +1,5 @@
-//! A session and a target that does as it is told, in one thread: the target hears what was sent and says what its test wants.
-//! It promises that a test sees every PDU but pings, which are answered. It refuses to be a good target: StatSN and windows are kept,
-//! everything else is the test's business.
+//! A session and a scripted target in one thread: the target receives what was sent, and sends what the test wants. A test sees every PDU
+//! but login requests and NOP-Outs, which are answered. StatSN and the command window are maintained here, everything else is up to the test.
 
 #![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
 
@@ -22,22 +21,22 @@ use verbena_wire::scsi::{Cdb, DeviceType};
 const PATIENCE: Duration = Duration::from_secs(20);
 const TARGET: &str = "iqn.2026-11.org.verbena:scripted";
 
-/// One connection, seen by the target.
+/// The target's end of a connection.
 pub struct Conn {
     stream: TcpStream,
     inbox: Vec<u8>,
     pub stat_sn: u32,
     exp_cmd_sn: u32,
-    /// Commands that the target takes at once.
+    /// Size of the command window.
     pub room: u32,
-    /// Seconds before a lost session may be taken up again.
+    /// DefaultTime2Wait.
     pub time2wait: &'static str,
     /// The initiator closed it.
     pub closed: bool,
 }
 
 impl Conn {
-    /// Another one, of which the target knows nothing yet.
+    /// The target's end of a new connection.
     pub fn over(stream: TcpStream) -> Conn {
         Conn::new(stream)
     }
@@ -56,13 +55,13 @@ impl Conn {
         }
     }
 
-    /// The connection is lost; what is left of it hears nothing more.
+    /// Shuts the connection down. Returns the rest of it, on which nothing is received any more.
     pub fn gone(&self) -> Conn {
         self.stream.shutdown(std::net::Shutdown::Both).unwrap();
         Conn::new(self.stream.try_clone().unwrap())
     }
 
-    /// The same connection, for a target with a thread of its own; this one hears and says nothing before it is given back.
+    /// The same connection, for a target on another thread; this one must not be used until that is returned.
     pub fn split(&self) -> Conn {
         Conn {
             stream: self.stream.try_clone().unwrap(),
@@ -71,7 +70,7 @@ impl Conn {
         }
     }
 
-    /// The next PDU, if all of it is there.
+    /// The next PDU, if it is complete.
     pub fn next(&mut self) -> Option<(FromInitiator, Vec<u8>)> {
         let mut some = [0; 65536];
         match self.stream.read(&mut some) {
@@ -123,12 +122,12 @@ impl Conn {
         }
     }
 
-    /// A good response to a command.
+    /// Sends good status.
     pub fn respond(&mut self, itt: u32) {
         self.respond_with(itt, 0);
     }
 
-    /// A response with this status and nothing else.
+    /// Sends a response with this status.
     pub fn respond_with(&mut self, itt: u32, status: u8) {
         let pdu = ScsiResponse {
             response: Service::Completed,
@@ -145,7 +144,7 @@ impl Conn {
         self.say(&pdu.emit(), &[]);
     }
 
-    /// Data from the beginning of a command's buffer, with good status or without any.
+    /// Sends data from the beginning of a command's buffer, with good status or without status.
     pub fn data_in(&mut self, itt: u32, data: &[u8], last: bool) {
         let pdu = DataIn {
             is_final: last,
@@ -164,7 +163,7 @@ impl Conn {
         self.say(&pdu.emit(), data);
     }
 
-    /// A ping that wants an answer.
+    /// Sends a NOP-In that requests an answer.
     pub fn ping(&mut self, ttt: u32) {
         let pdu = NopIn {
             data_len: 0,
@@ -177,7 +176,7 @@ impl Conn {
         self.say(&pdu.emit(), &[]);
     }
 
-    /// All of an answer to a text request.
+    /// Sends a complete text response.
     pub fn list(&mut self, itt: u32, text: &[u8]) {
         let pdu = TextResponse {
             is_final: true,
@@ -192,7 +191,7 @@ impl Conn {
         self.say(&pdu.emit(), text);
     }
 
-    /// The answer to a logout.
+    /// Sends a logout response.
     pub fn let_go(&mut self, itt: u32) {
         let pdu = LogoutResponse {
             response: LogoutOutcome::Closed,
@@ -205,7 +204,7 @@ impl Conn {
         self.say(&pdu.emit(), &[]);
     }
 
-    /// A login response with nothing in it but that there is more to come.
+    /// Sends an empty login response with the C bit.
     pub fn goes_on(&mut self, request: &LoginRequest) {
         let pdu = LoginResponse {
             more: true,
@@ -238,7 +237,7 @@ impl Conn {
         self.say(&pdu.emit(), &[]);
     }
 
-    /// The answer to a request about tasks.
+    /// Sends a task management response.
     pub fn answer(&mut self, request: &TaskRequest, response: TaskOutcome) {
         let pdu = TaskResponse {
             response,
@@ -249,7 +248,7 @@ impl Conn {
         self.say(&pdu.emit(), &[]);
     }
 
-    /// Everything but commands and requests about tasks is done by itself; the next of those.
+    /// Answers logins and NOP-Outs, and returns the next PDU of another kind.
     pub fn hear(&mut self) -> Option<(FromInitiator, Vec<u8>)> {
         let (pdu, data) = self.next()?;
         match &pdu {
@@ -273,7 +272,7 @@ impl Conn {
         }
     }
 
-    /// The next request about tasks, for a target with a thread of its own.
+    /// The next task management request, for a target on another thread.
     pub fn await_task(&mut self) -> TaskRequest {
         match self.wait() {
             FromInitiator::TaskRequest(request) => request,
@@ -281,7 +280,7 @@ impl Conn {
         }
     }
 
-    /// The next command, likewise.
+    /// The next command, for a target on another thread.
     pub fn await_command(&mut self) -> ScsiCommand {
         match self.wait() {
             FromInitiator::ScsiCommand(command) => command,
@@ -300,7 +299,7 @@ impl Conn {
         }
     }
 
-    /// Agrees to everything, but for data that nobody asked for.
+    /// Accepts everything that is offered, except for unsolicited data.
     fn log_in(&mut self, request: &LoginRequest, text: &[u8]) {
         let declared = [
             "InitiatorName",
@@ -350,13 +349,13 @@ pub struct World {
     pub conn: Conn,
     pub memory: Memory,
     pub ended: Vec<Ended>,
-    /// How long calls of `poll` took that took longer than [`TURN`].
+    /// Durations of calls to `poll` that exceeded [`TURN`].
     pub slow: Vec<Duration>,
 }
 
-/// A call of `poll` takes no longer, unless the machine has other work.
+/// Longest call to `poll`, unless the machine is busy.
 pub const TURN: Duration = Duration::from_millis(50);
-/// Bytes of data of each command that has some.
+/// Bytes of data of a command.
 pub const LEN: usize = 4096;
 pub const FILL: u8 = 0xa5;
 
@@ -366,12 +365,12 @@ impl World {
         World::at("127.0.0.1", listener, options)
     }
 
-    /// With a listener that is there, by this name of the machine.
+    /// With a given listener, under this host name.
     pub fn at(host: &str, listener: TcpListener, options: Options) -> World {
         World::on(&Device::open().unwrap(), host, listener, options)
     }
 
-    /// The same on a device that is there.
+    /// As [`World::at`], on a given device.
     pub fn on(device: &Device, host: &str, listener: TcpListener, options: Options) -> World {
         let port = listener.local_addr().unwrap().port();
         let address = format!("iscsi://{host}:{port}/{TARGET}/1").parse().unwrap();
@@ -401,7 +400,7 @@ impl World {
         self.listener.local_addr().unwrap()
     }
 
-    /// A command that may be repeated; its data lies in the part of the memory that its number names.
+    /// Starts a command that may be repeated; its data is in the part of the memory that its id selects.
     pub fn start(&mut self, id: u64, direction: Direction) {
         let command = self.command(1, id, direction);
         self.session.start(id, command).unwrap();
@@ -427,7 +426,7 @@ impl World {
         bytes
     }
 
-    /// One turn of the session.
+    /// Polls the session once.
     pub fn turn(&mut self) {
         let begun = Instant::now();
         self.session.poll(&mut self.ended);
@@ -438,7 +437,7 @@ impl World {
             .unwrap();
     }
 
-    /// Turns until there is one.
+    /// Polls until the closure returns a value.
     #[track_caller]
     pub fn until<R>(&mut self, what: &str, mut so: impl FnMut(&mut World) -> Option<R>) -> R {
         let end = Instant::now() + PATIENCE;
@@ -460,7 +459,7 @@ impl World {
         }
     }
 
-    /// The next request about tasks.
+    /// The next task management request.
     #[track_caller]
     pub fn hear_task(&mut self) -> TaskRequest {
         match self.hear().0 {
@@ -484,7 +483,7 @@ impl World {
         ended
     }
 
-    /// For so long nothing is sent and nothing ends, and the connection stays.
+    /// For this time nothing is sent, nothing ends, and the connection stays.
     #[track_caller]
     pub fn quiet(&mut self, time: Duration) {
         let end = Instant::now() + time;
@@ -496,7 +495,7 @@ impl World {
         }
     }
 
-    /// The session has left.
+    /// Polls until the session has closed the connection.
     #[track_caller]
     pub fn until_closed(&mut self) {
         self.until("end of the connection", |world| {
@@ -505,7 +504,7 @@ impl World {
         });
     }
 
-    /// And comes back. Nothing of that needs another thread.
+    /// Polls until the session has connected again, without another thread.
     #[track_caller]
     pub fn accept(&mut self) {
         let stream = self.until("connection", |world| {
@@ -516,7 +515,7 @@ impl World {
     }
 }
 
-/// It ended well.
+/// A successful end.
 pub fn good(id: u64) -> (u64, Outcome) {
     (id, Outcome::Good(Residual::None))
 }

@@ -1,4 +1,4 @@
-//! What we say first, and what we answer when the target says it first.
+//! Our offers, and our answers to offers of the target.
 
 use super::*;
 
@@ -45,7 +45,7 @@ fn iser_comes_first_and_without_digests() {
     );
 }
 
-/// The target speaks first: we answer with the outcome, and hold to it.
+/// The target offers first: we answer with the result and keep to it.
 #[test]
 fn answers_to_what_the_target_offers() {
     let offer = Offer {

@@ -1,4 +1,4 @@
-//! CHAP: responses against values computed elsewhere, and steps that are not as they should be.
+//! CHAP: responses against values computed with another implementation, and malformed steps.
 
 use super::*;
 
@@ -114,7 +114,7 @@ fn only_the_right_proof_is_a_proof() {
     assert_eq!(prove(9, "another one", 31), Err(ChapError::Proof));
     assert_eq!(prove(8, "another one", 32), Err(ChapError::Proof));
     assert_eq!(prove(9, SECRET, 32), Err(ChapError::Proof));
-    // Before a challenge there is nothing to prove.
+    // No challenge was exchanged yet.
     let said = step(&[("CHAP_N", "disk"), ("CHAP_R", "0x00")]);
     assert_eq!(exchange(true).judge(&said), Err(ChapError::Unproven));
 }

@@ -1,4 +1,4 @@
-//! Answers to SendTargets: as seen, in pieces, too long, and of any bytes.
+//! Answers to SendTargets: recorded ones, split over several responses, over the limits, and of random bytes.
 
 use proptest::prelude::*;
 
@@ -89,7 +89,7 @@ fn every_cut_gives_the_same() {
             let found = if at + 1 == pieces.len() {
                 discovery.take(&last(), piece)
             } else {
-                // With C, or without it and F: there is more either way.
+                // With C set, or with neither C nor F: the answer continues either way.
                 discovery.take(&response(false, at % 2 == 0, 100 + at as u32), piece)
             };
             match found.unwrap() {

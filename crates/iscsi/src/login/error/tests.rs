@@ -1,4 +1,4 @@
-//! Errors in words: every status has its blame, and what a peer said is cut short.
+//! Errors: the party at fault for every status, and the limit on a peer's text that an error repeats.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Offers that can be made, and those that cannot.
+//! Valid and invalid offers.
 
 use super::*;
 

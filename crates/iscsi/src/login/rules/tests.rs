@@ -1,4 +1,4 @@
-//! The table of keys: its defaults are possible, and rules do what their names say.
+//! The table of keys: defaults are within their ranges, and the result functions are those of the RFC.
 
 use super::*;
 use crate::Terms;

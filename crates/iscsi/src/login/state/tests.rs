@@ -1,4 +1,4 @@
-//! The table of steps, whole.
+//! The complete table of transitions.
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn every_step_and_every_answer() {
     }
 }
 
-/// No request asks for a stage at or before its own, and the target can only move where we ask for it.
+/// No request asks for a stage at or before its own, and the target can only move to the stage that was requested.
 #[test]
 fn stages_go_forward_only() {
     for state in State::ALL {

@@ -1,4 +1,4 @@
-//! Text in pieces, both ways, and its limits.
+//! Text that spans PDUs in both directions, and its limits.
 
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ fn long_text_leaves_in_pieces_and_waits_for_each_answer() {
     assert_eq!(talk.chunk(), (&b""[..], false));
 }
 
-/// A text of exactly one PDU does not announce another.
+/// A text of exactly one PDU does not set the C bit.
 #[test]
 fn a_full_piece_is_the_last_one() {
     let mut talk = Talk::default();

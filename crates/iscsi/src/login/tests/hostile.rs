@@ -1,4 +1,4 @@
-//! A target that says anything: the login ends, and never with a panic.
+//! A target that sends random responses: every login ends, without a panic.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A login into a real target (tgt): headers and the first text as they were seen, the second text put together from what it answers.
+//! A login into a real target (tgt): headers and the first text as recorded, the second text made from the keys that it answers.
 
 use verbena_wire::iscsi::Bhs;
 
@@ -17,7 +17,7 @@ const SECURITY: &str =
     "23810000 00000027 80aabbcc00010000 00000001 00000000 00000000 00000001 00000002";
 const OPERATIONAL: &str =
     "23870000 000000fd 80aabbcc00010300 00000001 00000000 00000001 00000001 00000002";
-/// Not recorded: one answer to each key that it is offered.
+/// Not recorded: one answer to each offered key.
 const KEYS: &[(&str, &str)] = &[
     ("HeaderDigest", "None"),
     ("DataDigest", "None"),
@@ -62,7 +62,7 @@ fn a_login_into_tgt() {
         panic!("not done");
     };
     assert_eq!((settled.tsih, settled.portal_group), (0x300, Some(1)));
-    // It does not declare what equals the default.
+    // The target does not declare a value that equals the default.
     assert_eq!(settled.terms.max_send, 8192);
     let end = login.take(&response, b"");
     assert_eq!(end, Err(LoginError::Over));

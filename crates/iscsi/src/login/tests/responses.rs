@@ -1,8 +1,8 @@
-//! Single responses and what becomes of them: keys as a table, headers that do not fit, and addresses of targets that moved.
+//! Single responses: a table of operational keys, headers with wrong fields, and redirections.
 
 use super::*;
 
-/// What one operational answer leads to, as words.
+/// The result of one operational answer, as text.
 fn outcome(key: &str, value: &str) -> String {
     let mut login = login(offer());
     match login.take(&agreeing(&login), &said(&[(key, value)])) {
@@ -90,7 +90,7 @@ fn every_key_combines_by_its_rule() {
         ("CHAP_A", "5", "may not send now"),
         ("X-unknown", "1", "fine"),
         ("RDMAExtensions", "Yes", "fine"),
-        // There is nobody left to send the answer to.
+        // The login ends with this response, so the answer cannot be sent any more.
         ("IFMarker", "Yes", "without an answer"),
     ];
     for (key, value, expected) in rows {
@@ -112,7 +112,7 @@ fn a_key_is_negotiated_once() {
     assert_eq!(one.take(&agreeing(&one), &once), repeated);
 }
 
-/// Declarations may come in any stage; operational keys may not.
+/// Declarations are allowed in every stage, operational keys are not.
 #[test]
 fn the_security_stage_is_for_security() {
     let two_step = || {
@@ -169,7 +169,7 @@ fn headers_that_do_not_fit_are_refused() {
     }
 }
 
-/// Whoever was not asked to leave the stage may not.
+/// The target may not make a stage transition that was not requested.
 #[test]
 fn the_target_cannot_skip_the_proof() {
     let chap = Some(Chap::new("host", "a secret of ours"));
@@ -212,7 +212,7 @@ fn keys_of_chap_have_their_places() {
             "{step:?}: {error}"
         );
     }
-    // A proof that nobody asked for.
+    // A CHAP response that was not requested.
     let mut login = begin();
     for step in [&[("AuthMethod", "CHAP")][..], steps[0]] {
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Whole logins against the scripted target, in both forms.
+//! Complete logins against the scripted target, in one and in two stages.
 
 use super::super::chap::Algorithm;
 use super::target::Target;
@@ -55,7 +55,7 @@ fn two_steps_without_credentials() {
     assert_eq!(settled.terms.max_burst, 262_144);
 }
 
-/// Every algorithm, both ways of writing bytes, one and two ways, and cut at every few bytes.
+/// Every algorithm, hex and base64, one-way and mutual, with text split every few bytes.
 #[test]
 fn chap_in_all_its_forms() {
     for algorithm in Algorithm::ALL {
@@ -155,7 +155,7 @@ fn a_target_that_wants_credentials_says_so_in_either_form() {
 fn a_target_that_cannot_prove_itself_is_refused() {
     let rows = [
         (Some(Chap::new("disk", "mistyped")), ChapError::Proof),
-        // Whoever knows only our own secret reflects what we prove with.
+        // A peer that has only our secret, as one that reflects our response would.
         (
             Some(Chap::new("disk", "a secret of ours")),
             ChapError::Proof,
@@ -240,7 +240,7 @@ fn digests_agreed_refused_and_required() {
     }
 }
 
-/// Who has nothing against digests is let in by a target that has none without them.
+/// An initiator that accepts digests gets them from a target that requires them; one that does not offer them is rejected.
 #[test]
 fn a_target_insists_on_digests() {
     for (wish, good) in [
@@ -361,7 +361,7 @@ fn what_the_target_asks_is_answered() {
     }
 }
 
-/// Long names and aliases fit one PDU, so long text of ours needs many answers.
+/// Our names fit one PDU, so text of ours that spans PDUs takes many answers to the target's offers.
 #[test]
 fn our_answers_go_on_over_several_requests() {
     let mut login = login(offer());

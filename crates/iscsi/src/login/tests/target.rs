@@ -1,4 +1,4 @@
-//! A scripted target: it speaks through the codecs, cuts its text as told, and knows the rules of the keys on its own.
+//! A scripted target: it encodes and parses real PDUs, splits its text as configured, and has its own implementation of the key rules.
 
 use std::collections::VecDeque;
 
@@ -12,27 +12,27 @@ const CHALLENGE: &[u8] = b"sixteen bytes...";
 const ID: u8 = 200;
 
 pub(super) struct Target {
-    /// Who may log in.
+    /// Credentials that it requires of the initiator.
     pub(super) account: Option<Chap>,
-    /// Who the target is, if asked.
+    /// Its own credentials, for mutual CHAP.
     pub(super) own: Option<Chap>,
     pub(super) algorithm: Algorithm,
     pub(super) base64: bool,
-    /// What it challenges with.
+    /// CHAP_C.
     pub(super) challenge: Vec<u8>,
     pub(super) digests: bool,
-    /// And nothing else.
+    /// Requires digests.
     pub(super) insists: bool,
     pub(super) iser: bool,
     pub(super) max_burst: u32,
-    /// Said with the first operational text.
+    /// Offers in its first operational text.
     pub(super) asks: Vec<(&'static str, &'static str)>,
     /// Bytes of its text in one response.
     pub(super) cut: usize,
-    /// What the initiator said, in order.
+    /// Pairs of the initiator, in order.
     pub(super) heard: Vec<(String, String)>,
     pub(super) exchanges: usize,
-    /// What it remembers between exchanges: not for scripts.
+    /// State between exchanges; not configured by tests.
     pub(super) greeted: bool,
     pub(super) asked: bool,
     pub(super) chose_chap: bool,
@@ -77,7 +77,7 @@ impl Target {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Runs a login to its end, every header through its bytes.
+    /// Runs a login to its end, with every header encoded and parsed.
     pub(super) fn run(&mut self, login: &mut Login) -> Result<Progress, LoginError> {
         loop {
             let (request, text) = login.next();
@@ -115,7 +115,7 @@ impl Target {
         text: Vec<u8>,
         more: bool,
     ) -> (LoginResponse, Vec<u8>) {
-        // Who said T and was then kept waiting by our long text says it again when that is over.
+        // An initiator whose T bit came while our C bit was set repeats it after our text is complete.
         let nsg = self.leave.filter(|_| !more && request.nsg.is_some());
         let response = LoginResponse {
             more,
@@ -138,7 +138,7 @@ impl Target {
         (response, text)
     }
 
-    /// Takes a whole text and queues the answer.
+    /// Takes a complete text and queues the answer.
     fn hear(&mut self, request: &LoginRequest) {
         let text = core::mem::take(&mut self.partial);
         let pairs: Vec<(String, String)> = Pairs::new(&text)

@@ -1,4 +1,4 @@
-//! What commands under way will bring at least.
+//! The lower bound on what outstanding commands will bring.
 
 use proptest::prelude::*;
 use smallvec::SmallVec;
@@ -57,7 +57,7 @@ fn a_quarter_of_the_shortest_is_waited_for() {
     );
     answers.remove(&all[63]);
     assert_eq!(answers.several(), Some(15 * (BHS_LEN + 8192)));
-    // Lengths are known by their power of two.
+    // Lengths count as the power of two below them.
     let odd = under_way(&reads(64, 5000)).several();
     assert_eq!(odd, Some(16 * (BHS_LEN + 4096)));
 }
@@ -71,7 +71,7 @@ fn for_long_ones_nobody_waits() {
 }
 
 proptest! {
-    /// However they come and go, any quarter of them brings as much at least.
+    /// After any sequence of additions and removals, any quarter of the commands brings at least as much.
     #[test]
     fn never_more_than_will_come(
         steps in prop::collection::vec((any::<bool>(), 0..3_u8, any::<u32>()), 1..200),

@@ -1,4 +1,4 @@
-//! Commands that are taken back: when, what has left and come of them by then, and a target that goes on as if nothing had happened.
+//! Cancelled commands: in every state, after part of their data was sent or received, and with a target that continues regardless.
 
 use super::*;
 use crate::wr::Standing;
@@ -9,7 +9,7 @@ impl Rig {
         self.qp.cancel(name, &mut self.out)
     }
 
-    /// It has ended once, as flushed, and nothing of it is left.
+    /// It has completed once, as flushed, and nothing of it is left.
     #[track_caller]
     fn assert_taken(&mut self, id: u64, name: CommandId) {
         assert_eq!(self.sent(), [(id, Status::WrFlushErr)]);
@@ -22,7 +22,7 @@ impl Rig {
         assert_eq!(self.state(), QpState::Rts);
     }
 
-    /// The stream is as good as before: a read comes and goes, under a tag that no other command had.
+    /// The connection still works: a read succeeds, under a tag that no other command had.
     #[track_caller]
     fn assert_goes_on(&mut self, old: u32) {
         let data = [self.sge(90_000, 100)];
@@ -40,7 +40,7 @@ impl Rig {
     }
 }
 
-/// Before anything was sent: it never had a tag, and the next command has the number that it would have had.
+/// Before it was sent: it had no tag, and the next command gets the CmdSN that it would have had.
 #[test]
 fn one_that_waits_leaves_nothing() {
     let mut rig = Rig::new(Setup::default());
@@ -74,7 +74,7 @@ fn one_that_waits_leaves_nothing() {
     rig.assert_goes_on(itt);
 }
 
-/// M12: what comes for it later fails its checks. Data and requests for data go up whole, responses are dropped, and nothing moves.
+/// M12: later PDUs for it fail their checks. Data-In and R2T are delivered whole, responses are dropped, and no data moves.
 #[test]
 fn a_target_that_answers_all_the_same_reaches_nothing() {
     for way in Way::ALL {
@@ -95,7 +95,7 @@ fn a_target_that_answers_all_the_same_reaches_nothing() {
             ];
             rig.deliver(&wire.concat());
             let ups = rig.up();
-            // The head of a receive is 1024 bytes long: all of each PDU fits.
+            // A receive has 1024 bytes: each PDU fits.
             let whole: Vec<&[u8]> = wire[..3].iter().map(Vec::as_slice).collect();
             let got: Vec<&[u8]> = ups.iter().map(|up| &up.bytes[..]).collect();
             assert_eq!(got.len(), 3, "{way:?}");
@@ -113,8 +113,8 @@ fn a_target_that_answers_all_the_same_reaches_nothing() {
     }
 }
 
-/// Amid a Data-In: what came before is there, nothing after. The rest of the PDU is thrown away, also when another command has got
-/// the slot meanwhile.
+/// During a Data-In: data before the cancellation was placed, data after it is discarded, also when another command has got the slot
+/// meanwhile.
 #[test]
 fn amid_data_in_the_rest_of_the_pdu_goes_nowhere() {
     for digests in [false, true] {
@@ -142,7 +142,7 @@ fn amid_data_in_the_rest_of_the_pdu_goes_nowhere() {
                 assert_eq!(rig.memory.read(1000, 1234), [0x5a; 1234]);
                 assert!(rig.cancel(name));
                 rig.assert_taken(1, name);
-                // The slot has another owner before the rest comes.
+                // The slot belongs to another command before the rest comes.
                 let other = [rig.sge(50_000, 3000)];
                 let (_, second) = rig.command(2, Direction::Read, &other);
                 rig.deliver(after);
@@ -161,7 +161,7 @@ fn amid_data_in_the_rest_of_the_pdu_goes_nowhere() {
     }
 }
 
-/// Amid Data-Out: the PDU that has begun to leave is completed with the bytes of then, and no further one follows.
+/// During Data-Out: the PDU that was started is completed with the bytes of that moment, and no further one follows.
 #[test]
 fn amid_data_out_only_what_has_begun_is_completed() {
     let mut rig = Rig::new(Setup {
@@ -179,18 +179,18 @@ fn amid_data_out_only_what_has_begun_is_completed() {
     rig.receive(2);
     let r2t = rig.target.r2t(itt, 9, 0, 60_000);
     rig.come(&r2t);
-    // One, and a part of the second.
+    // One PDU, and a part of the second.
     rig.send_some(48 + 1000 + 48 + 333);
     assert!(rig.cancel(name));
     rig.assert_taken(1, name);
-    // The buffers are the consumer's again.
+    // The buffers belong to the consumer again.
     rig.memory.write(0, &[0xee; SIZE]);
     rig.flow();
     let heard = rig.heard();
     assert_eq!(heard.len(), 2);
     assert_eq!(heard[1].data, pattern(0, SIZE)[1000..2000]);
     assert!(rig.wire.is_empty());
-    // It asks for more: that fails its checks.
+    // A further R2T fails its checks.
     let r2t = rig.target.r2t(itt, 10, 0, 5000);
     rig.deliver(&r2t);
     assert_eq!(rig.heard(), []);
@@ -199,7 +199,7 @@ fn amid_data_out_only_what_has_begun_is_completed() {
     rig.assert_goes_on(itt);
 }
 
-/// A command whose PDU is framed has a number that the target waits for: it leaves, with the bytes of then.
+/// A command whose PDU is built has a CmdSN that the target expects: it is sent, with the bytes of that moment.
 #[test]
 fn a_number_that_was_given_leaves() {
     let mut rig = Rig::new(Setup {
@@ -215,7 +215,7 @@ fn a_number_that_was_given_leaves() {
     let data = [rig.sge(0, 5000)];
     let first = rig.post(1, Direction::None, &[]);
     let second = rig.post(2, Direction::Write, &data);
-    // All is framed, nothing but a byte leaves.
+    // All is built, and only one byte is sent.
     rig.send_some(1);
     assert!(rig.cancel(second));
     assert!(rig.cancel(first));
@@ -237,7 +237,7 @@ fn a_number_that_was_given_leaves() {
     rig.assert_goes_on(old);
 }
 
-/// The response has begun to come: the command is taken back all the same, and no response goes up.
+/// Part of the response was received: the command is cancelled all the same, and no response is delivered.
 #[test]
 fn amid_its_response_it_ends_once() {
     for way in Way::ALL {
@@ -272,7 +272,7 @@ fn what_has_ended_or_never_was_cannot_be_taken_back() {
     assert_eq!(rig.sent(), [(2, Status::WrFlushErr)]);
 }
 
-/// RFC 7143 §4.2.3.2: a request about tasks is about those with smaller numbers, whatever order they were posted in.
+/// RFC 7143 §4.2.3.2: a task management request affects commands with smaller CmdSN, in whatever order they were posted.
 #[test]
 fn a_request_about_tasks_says_what_is_before_it() {
     let mut rig = Rig::new(Setup::default());
@@ -293,7 +293,7 @@ fn a_request_about_tasks_says_what_is_before_it() {
     rig.post_pdu(3, request.emit(), &[]);
     assert_eq!(rig.qp.task_number(9), None, "it has not left");
     rig.flow();
-    // It is for immediate delivery, and left before the second.
+    // It is for immediate delivery, and was sent before the second.
     assert_eq!(rig.qp.task_number(9), Some(2));
     assert_eq!(rig.qp.task_number(8), None);
     let number = |name| match rig.qp.standing(name) {
@@ -303,7 +303,7 @@ fn a_request_about_tasks_says_what_is_before_it() {
     assert_eq!((number(first), number(second)), (1, 2));
 }
 
-/// RFC 7143 §7.9: a status that is skipped is noticed, whatever kind of PDU skips it; one that comes twice is not a gap.
+/// RFC 7143 §7.9: a skipped StatSN is detected with every kind of PDU; one that comes twice is not a gap.
 #[test]
 fn a_gap_in_status_numbers_is_remembered() {
     for kind in 0..3 {
@@ -323,7 +323,7 @@ fn a_gap_in_status_numbers_is_remembered() {
             1 => rig.target.data_in_status(read, 0, &[1; 10]),
             _ => {
                 let mut nop = rig.target.nop();
-                // An answer to a ping of ours has a number of its own.
+                // An answer to a NOP-Out of ours has a StatSN of its own.
                 nop[16..20].copy_from_slice(&[0, 0, 0, 2]);
                 nop
             }

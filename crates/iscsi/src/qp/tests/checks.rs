@@ -1,5 +1,5 @@
-//! The seven checks of M12 on R2T and Data-In, one by one, and what was agreed on besides. Whatever fails one goes up whole, touches
-//! no memory and sends nothing, and the command it was about, if any, goes on.
+//! The seven checks of M12 on R2T and Data-In, one by one, and the negotiated limits. A PDU that fails one is delivered whole, writes no
+//! memory and sends nothing, and the command it names, if any, continues.
 
 use super::target::{Sent, r2t};
 use super::*;
@@ -9,10 +9,10 @@ use verbena_wire::iscsi::{DataIn, Lengths, NO_TAG};
 
 const LEN: u32 = 2000;
 
-/// Offset and length that are right for every command here.
+/// Offset and length that are valid for every command here.
 const GOOD: (u32, u32) = (100, 500);
 
-/// A rig with a command of each direction, on the first and the second half of its memory.
+/// A fixture with a command of each direction, on the first and the second half of its memory.
 struct Both {
     rig: Rig,
     read: (CommandId, u32),
@@ -48,11 +48,11 @@ impl Both {
         self.rig.target.r2t(itt, 0x55, offset, len)
     }
 
-    /// The PDU goes up whole and nothing else happens.
+    /// The PDU is delivered whole and has no other effect.
     #[track_caller]
     fn assert_refused(&mut self, pdu: &[u8]) {
         let before = self.rig.qp.view().counters;
-        // Those for the two responses wait in front; behind them there is one more.
+        // The receives for the two responses are in front; this is one more.
         self.rig.receive(1);
         self.rig.deliver(pdu);
         let ups = self.rig.up();
@@ -69,7 +69,7 @@ impl Both {
         assert_eq!(self.rig.state(), QpState::Rts);
     }
 
-    /// Both PDUs, each of which names this command.
+    /// Data-In and R2T that name this command.
     #[track_caller]
     fn assert_both_refused(&mut self, itt: u32, range: (u32, u32)) {
         let pdu = self.data_in(itt, range);
@@ -78,7 +78,7 @@ impl Both {
         self.assert_refused(&pdu);
     }
 
-    /// The commands go on, and come to their ends.
+    /// The commands continue and end with success.
     #[track_caller]
     fn assert_all_goes_on(mut self) {
         self.rig.receive(1);
@@ -108,7 +108,7 @@ fn one_valid_there_is_such_an_entry() {
             way,
             ..Setup::default()
         });
-        // Inside the table, outside of it, none at all, and the first.
+        // An unused entry, beyond the table, the reserved tag, and the first entry.
         for tag in [900 << 8, 0x00ff_ff00, NO_TAG, 0] {
             both.assert_both_refused(tag, GOOD);
         }
@@ -159,10 +159,10 @@ fn four_instance_it_is_this_one() {
     both.assert_all_goes_on();
 }
 
-/// A tag of a command that has ended names nothing, also when its place in the table is taken again.
+/// The tag of a command that has ended is invalid, also when its table entry is used again.
 #[test]
 fn four_instance_an_old_tag_is_no_tag() {
-    // Room for the memory, the receives, and four commands.
+    // Entries for the memory, the receives, and four commands.
     let tpt = Arc::new(Tpt::new(1..7, Policy::Verbs, 5));
     let mut both = both_on(&tpt, Setup::default());
     let mut old = Vec::new();
@@ -196,7 +196,7 @@ fn five_bounds_it_lies_inside() {
         (u32::MAX, 600),
     ];
     for (offset, len) in out {
-        // Longer than a receive of this rig: the whole PDU is looked at elsewhere.
+        // The PDU must fit a receive of this fixture.
         let len_in = len.min(900);
         let offset_in = offset.max(LEN + 1 - len_in.min(LEN));
         let pdu = both.data_in(both.read.1, (offset_in, len_in));
@@ -206,13 +206,13 @@ fn five_bounds_it_lies_inside() {
     }
     let pdu = both.r2t(both.write.1, (0, u32::MAX));
     both.assert_refused(&pdu);
-    // Not even nothing beyond the end.
+    // Not even length 0 beyond the end.
     let pdu = both.data_in(both.read.1, (LEN + 1, 0));
     both.assert_refused(&pdu);
     both.assert_all_goes_on();
 }
 
-/// Six and seven fail together if nobody meddles: a command that reads lets the target write, and the other way round.
+/// Normally checks six and seven fail together: a read gives the target the right to write, and a write the right to read.
 #[test]
 fn six_and_seven_the_wrong_way() {
     let mut both = both(Setup::default());
@@ -235,7 +235,7 @@ fn turn(both: &Both, itt: u32, direction: Direction) {
     );
 }
 
-/// The command goes that way, and its entry does not let the target.
+/// The direction is right, and the entry lacks the access right.
 #[test]
 fn six_right() {
     let mut both = both(Setup::default());
@@ -251,7 +251,7 @@ fn six_right() {
     both.assert_all_goes_on();
 }
 
-/// The entry lets the target, and the command does not go that way.
+/// The entry has the access right, and the direction is wrong.
 #[test]
 fn seven_direction() {
     let mut both = both(Setup::default());
@@ -273,7 +273,7 @@ fn seven_direction() {
     both.assert_all_goes_on();
 }
 
-/// Domains are shared, streams are not.
+/// A protection domain may be shared by queue pairs, a command may not.
 #[test]
 fn a_command_of_another_queue_pair_of_the_domain() {
     let tpt = Arc::new(Tpt::new(1..1000, Policy::Verbs, 5));
@@ -314,7 +314,7 @@ fn an_r2t_for_more_than_was_agreed_on() {
     let pdu = both.rig.target.r2t(itt, NO_TAG, 0, 10);
     both.assert_refused(&pdu);
 
-    // Two at once, of which nothing leaves; a third is too many, until one has left.
+    // Two outstanding, of which nothing was sent; a third is too many until one was sent.
     let mut rig = Rig::new(Setup {
         terms: Terms {
             immediate_data: false,
@@ -342,7 +342,7 @@ fn an_r2t_for_more_than_was_agreed_on() {
     }
 }
 
-/// An R2T of nothing and one with data make no sense: they go up, and no data leaves.
+/// An R2T of length 0 and one with a data segment are delivered, and no data is sent.
 #[test]
 fn an_r2t_that_makes_no_sense() {
     let mut both = both(Setup::default());
@@ -362,7 +362,7 @@ fn an_r2t_that_makes_no_sense() {
     both.assert_all_goes_on();
 }
 
-/// The number of a refused Data-In's status has come: the next one is not out of sequence for it.
+/// The StatSN of a Data-In that fails a check is consumed: the next status is in sequence.
 #[test]
 fn statuses_go_on_after_a_refused_data_in_with_status() {
     for way in Way::ALL {

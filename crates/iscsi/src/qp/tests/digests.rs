@@ -1,4 +1,4 @@
-//! Digests: right ones are sent and taken, wrong ones end the stream with a cause (RFC 7143 §7.1, recovery level 0).
+//! Digests: valid ones are sent and accepted, wrong ones end the connection with a cause (RFC 7143 §7.1, recovery level 0).
 
 use super::*;
 use verbena_wire::iscsi::{BHS_LEN, FromInitiator};
@@ -19,7 +19,7 @@ fn digested((header_digest, data_digest): (bool, bool), way: Way) -> Rig {
 
 const BOTH: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (true, true)];
 
-/// The target checks what is sent.
+/// The target verifies what is sent.
 #[test]
 fn both_ways_with_every_choice() {
     for digests in BOTH {
@@ -60,7 +60,7 @@ fn both_ways_with_every_choice() {
     }
 }
 
-/// Every bit of a header counts, and of its digest.
+/// A changed bit in the header or in its digest is detected.
 #[test]
 fn a_wrong_header_digest_ends_the_stream() {
     for way in [Way::Whole, Way::Single] {
@@ -82,7 +82,7 @@ fn a_wrong_header_digest_ends_the_stream() {
 #[test]
 fn a_wrong_data_digest_ends_the_stream() {
     for way in Way::ALL {
-        // Data, its padding, its digest; of data that has a place, and of a PDU that goes up.
+        // Data, its padding, its digest; of data that is placed, and of a PDU that is delivered.
         for at in [48, 146, 148, 151] {
             let mut rig = digested((false, true), way);
             let data = [rig.sge(0, 99)];
@@ -105,7 +105,7 @@ fn a_wrong_data_digest_ends_the_stream() {
     }
 }
 
-/// RFC 7143 §13.12: more than we declared is a breach.
+/// RFC 7143 §13.12: more data than we declared is a violation.
 #[test]
 fn a_pdu_longer_than_declared_ends_the_stream() {
     let mut rig = Rig::new(Setup {

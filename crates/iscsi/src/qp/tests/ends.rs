@@ -1,5 +1,5 @@
-//! How things end: responses that come early, memory that goes away, connections that break, queue pairs that are destroyed.
-//! Everything that was posted completes once, and nothing stays in the table.
+//! Ends: early responses, deregistered memory, broken connections, destroyed queue pairs. Everything that was posted completes once, and
+//! nothing stays in the table.
 
 use super::*;
 use verbena_mem::{Sources, Targets};
@@ -20,7 +20,7 @@ fn with(terms: Terms) -> Rig {
     })
 }
 
-/// The target wants no more: what has begun is completed on the wire, and the consumer has its buffer back.
+/// After an early response, a PDU that was started is completed, and the consumer may reuse its buffer.
 #[test]
 fn a_response_while_data_is_half_sent() {
     for cut in [1, 47, 48, 49, 500, 48 + 4998, 48 + 4999] {
@@ -35,7 +35,7 @@ fn a_response_while_data_is_half_sent() {
             let (_, other) = rig.command(2, Direction::Write, &data);
             rig.heard();
             rig.receive(2);
-            // Padded by one byte; three PDUs, of which one has begun; and one of another command behind them.
+            // Padded by one byte; three PDUs, of which one was started; and one of another command behind them.
             let wire = [
                 rig.target.r2t(itt, 3, 0, 10_000),
                 rig.target.r2t(other, 4, 0, 100),
@@ -59,7 +59,7 @@ fn a_response_while_data_is_half_sent() {
     }
 }
 
-/// Nothing of it had left: nothing leaves.
+/// After an early response, a write of which no data was sent sends none.
 #[test]
 fn a_response_before_any_data_is_sent() {
     for data_digest in [false, true] {
@@ -79,7 +79,7 @@ fn a_response_before_any_data_is_sent() {
     }
 }
 
-/// A buffer of its own for a command, which can go away.
+/// A separate buffer for a command, which can be deregistered.
 fn loose(rig: &Rig) -> (Buffer, Sge) {
     let buffer = Buffer::new(&rig.tpt, 3000, PD, Access::ALL).unwrap();
     let (at, stag) = (buffer.at(), buffer.stag());
@@ -106,7 +106,7 @@ fn memory_that_goes_away_under_a_read() {
             rig.command(2, Direction::None, &[]);
             let pdu = rig.target.data_in_status(itt, 0, &[1; 3000]);
             if came > 0 {
-                // Before it goes the head has come and a part of the data.
+                // The header and a part of the data come before the buffer is deregistered.
                 rig.come(&pdu[..BHS_LEN]);
                 rig.come(&pdu[BHS_LEN..came]);
             }
@@ -119,7 +119,7 @@ fn memory_that_goes_away_under_a_read() {
     }
 }
 
-/// With data digests data is copied before it leaves; what cannot be is not replaced by something else.
+/// With data digests, data is copied before it is sent; if that fails, nothing else is sent in its place.
 #[test]
 fn memory_that_goes_away_under_a_write() {
     for data_digest in [false, true] {
@@ -170,7 +170,7 @@ fn memory_that_goes_away_under_a_write_that_is_half_sent() {
     }
 }
 
-/// Bytes that came along with a head are copied, and counted, to the same places.
+/// Data that was read together with a header is copied to the same places, and counted.
 #[test]
 fn data_that_came_along_is_copied() {
     let guess = {
@@ -183,7 +183,7 @@ fn data_that_came_along_is_copied() {
         let (buffer, sge) = loose(&rig);
         drop(buffer);
         let kept = [rig.sge(10, 700), rig.sge(2000, 300)];
-        // Two PDUs come while no command reads and no receive waits: both are staged.
+        // Two PDUs come while no command reads and no receive is posted: both are staged.
         let bytes = pattern(3, 1000);
         let wire = [
             rig.target.nop(),
@@ -216,7 +216,7 @@ fn data_that_came_along_is_copied() {
     }
 }
 
-/// V5: a command whose memory is promised waits, and all behind it but what is for immediate delivery.
+/// V5: a command whose memory is pending waits, and all requests behind it except those for immediate delivery.
 #[test]
 fn a_command_waits_for_pending_memory() {
     for comes in [true, false] {
@@ -258,7 +258,7 @@ fn a_command_waits_for_pending_memory() {
     }
 }
 
-/// V5: a receive whose memory is promised holds the stream until it is there.
+/// V5: a receive whose memory is pending holds the stream until it is ready.
 #[test]
 fn a_receive_waits_for_pending_memory() {
     for comes in [true, false] {
@@ -294,7 +294,7 @@ fn a_receive_waits_for_pending_memory() {
     }
 }
 
-/// Neither panics nor stumbles over an entry that its owner removed by its tag.
+/// The consumer removed a command's table entry by its tag: no panic, and the command is flushed with the queue pair.
 #[test]
 fn an_entry_that_somebody_removed() {
     for responds in [false, true] {
@@ -312,7 +312,7 @@ fn an_entry_that_somebody_removed() {
     }
 }
 
-/// A carrier that has only this to say.
+/// A carrier with one result.
 struct Only(Moved);
 
 impl Carrier for Only {
@@ -325,7 +325,7 @@ impl Carrier for Only {
     }
 }
 
-/// A rig in the middle of everything: data half sent, data half come, requests and receives waiting. Sends 1 to 5, receives 2 to 7.
+/// A fixture in full use: data partly sent, data partly received, requests and receives outstanding. Sends 1 to 5, receives 2 to 7.
 fn busy() -> Rig {
     let mut rig = Rig::new(Setup {
         terms: R2T_ONLY,
@@ -363,7 +363,7 @@ fn assert_all_flushed(rig: &mut Rig, cause: &str) {
     assert_eq!(sends, [1, 2, 3, 4, 5].map(|id| (id, flushed)));
     let ups: Vec<(u64, Status)> = rig.up().iter().map(|up| (up.id, up.status)).collect();
     assert_eq!(ups, [2, 3, 4, 5, 6, 7].map(|id| (id, flushed)));
-    // And once.
+    // Only once.
     rig.qp.fail("again", &mut rig.out);
     rig.qp.handle_closed("again", &mut rig.out);
     assert_eq!(rig.read(), Receiving::Ended);
@@ -396,7 +396,7 @@ fn everything_ends_once_however_it_ends() {
         assert_all_flushed(&mut rig, cause);
         if moved != Moved::End {
             let mut rig = busy();
-            // What was for immediate delivery is framed and so complete, if there was room to frame it.
+            // A PDU for immediate delivery completes when it is built, if there was room to build it.
             rig.qp.queues.lock().urgent.clear();
             write(&mut rig, moved);
             assert_eq!(rig.events(), events);
@@ -442,7 +442,7 @@ fn nothing_completes_after_retirement() {
     assert!(rig.events().is_empty(), "nobody hears of it");
 }
 
-/// On a function: a queue that overflows fails the queue pairs that complete there, once, and destruction leaves nothing.
+/// On a function: an overflow fails the queue pairs of the completion queue, once, and destruction leaves nothing.
 #[test]
 fn a_completion_queue_overflows() {
     let shares = Shares {

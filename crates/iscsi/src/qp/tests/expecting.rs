@@ -1,4 +1,4 @@
-//! What a carrier is told to expect while long data comes.
+//! The carrier's low-water mark while long data comes.
 
 use super::*;
 use crate::qp::expect::{AT_ONCE, MUCH};
@@ -8,7 +8,7 @@ use verbena_wire::iscsi::BHS_LEN;
 
 const LONG: usize = 700_001;
 
-/// A carrier that gives so much at a time, and remembers what it was told.
+/// A carrier that returns a limited number of bytes per read, and records the marks it is given.
 struct Scant {
     came: Vec<u8>,
     told: Vec<usize>,
@@ -43,14 +43,14 @@ impl Scant {
         }
     }
 
-    /// So many bytes come, and are read until there are no more.
+    /// Adds bytes and reads until there are no more.
     fn give(&mut self, rig: &mut Rig, bytes: &[u8]) {
         self.came.extend_from_slice(bytes);
         self.turn(rig, usize::MAX);
         assert!(self.came.is_empty());
     }
 
-    /// Reads so many times at most.
+    /// Reads at most `times` times.
     fn turn(&mut self, rig: &mut Rig, mut times: usize) {
         while times > 0
             && let Receiving::Some(_) = rig.qp.receive(self, &mut rig.out)
@@ -60,7 +60,7 @@ impl Scant {
     }
 }
 
-/// A queue pair on these terms that takes a long read in one PDU, memory for it, and its name.
+/// A queue pair with these parameters that accepts a long read in one PDU, with memory for it.
 fn long(terms: Terms) -> (Rig, Buffer, [Sge; 1]) {
     let max_recv = 1 << 20;
     let rig = Rig::new(Setup {
@@ -76,8 +76,8 @@ fn long(terms: Terms) -> (Rig, Buffer, [Sge; 1]) {
     (rig, memory, data)
 }
 
-/// A socket that is readable only when as much is there as was expected must never keep a PDU from its end: whoever is woken only then
-/// gets all of it, whatever the digests, and however much comes at a time.
+/// A socket that is readable only when as much is there as was expected must not delay the end of a PDU: a thread that is woken only then
+/// gets all of it, with and without digests, and with any number of bytes per read.
 #[test]
 fn no_more_is_expected_than_is_missing() {
     for digests in [(false, false), (true, false), (true, true)] {
@@ -96,7 +96,7 @@ fn no_more_is_expected_than_is_missing() {
                 wire.extend(rig.target.data_in_status(itt, 0, &bytes));
             }
             rig.up();
-            // What is in the socket, of what the target has sent.
+            // Bytes read, and bytes that the target has sent.
             let (mut read, mut sent) = (0, 0);
             while read < wire.len() {
                 sent = (sent + step).min(wire.len());
@@ -117,8 +117,8 @@ fn no_more_is_expected_than_is_missing() {
     }
 }
 
-/// A turn ends after some reads, also with bytes left in the socket: who is woken only for as much as is expected must be woken for
-/// them. A command that was taken back has its data read in small pieces, and short answers take a read each.
+/// A turn ends after some reads, possibly with bytes left in the socket: a thread woken by the low-water mark must be woken for them. Data
+/// of a cancelled command is read in small pieces, and short answers take a read each.
 #[test]
 fn a_turn_that_ends_early_leaves_nothing_that_nobody_is_woken_for() {
     const READS: usize = 16;
@@ -151,7 +151,7 @@ fn a_turn_that_ends_early_leaves_nothing_that_nobody_is_woken_for() {
     }
 }
 
-/// Many short reads under way.
+/// Many short reads outstanding.
 fn short(count: usize) -> (Rig, Vec<u32>) {
     let mut rig = Rig::new(Setup::default());
     rig.receive(2 * count);
@@ -172,12 +172,12 @@ fn a_sleeper_who_looks_by_itself_is_woken_for_several_answers() {
     assert_eq!(carrier.expects, 4 * (BHS_LEN + 64));
     assert!(rig.qp.gather(&mut carrier, &mut rig.out), "it still does");
     assert_eq!(carrier.told.len(), 1, "it was told already");
-    // One who sleeps without looking by itself relies on every byte.
+    // A thread that sleeps without a timeout has to be woken by every byte.
     rig.qp.scatter(&mut carrier, &mut rig.out);
     assert_eq!(carrier.expects, 1);
     rig.qp.scatter(&mut carrier, &mut rig.out);
     assert_eq!(carrier.told.len(), 2, "there is nothing to take back");
-    // Whatever comes ends it, too.
+    // Bytes that come reset the mark as well.
     assert!(rig.qp.gather(&mut carrier, &mut rig.out));
     let answer = rig.target.data_in_status(itts[0], 0, &pattern(0, 64));
     carrier.give(&mut rig, &answer);

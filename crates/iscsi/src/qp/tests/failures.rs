@@ -1,10 +1,10 @@
-//! Commands that cannot be executed: each check of M12, under option 1 (the send queue stops, all else goes on) and option 2 (the
-//! stream ends).
+//! Commands that cannot be executed: each check of M12, under option 1 (the send queue stops, everything else continues) and option 2
+//! (the connection ends).
 
 use super::*;
 use verbena_wire::iscsi::FromInitiator;
 
-/// What is wrong with a command, with which status it ends and what the cause says.
+/// What is wrong with a command.
 #[derive(Debug, Clone, Copy)]
 enum Wrong {
     Mode,
@@ -43,11 +43,11 @@ impl Wrong {
     }
 }
 
-/// A rig with one good read under way, behind which the wrong command is posted as number 2, followed by 3 and 4.
+/// A fixture with one valid read outstanding, behind which the invalid command is posted as number 2, followed by 3 and 4.
 struct Case {
     rig: Rig,
     good: (CommandId, u32),
-    /// What has to stay until the end.
+    /// Buffers that have to stay registered until the end.
     kept: Vec<Buffer>,
 }
 
@@ -82,7 +82,7 @@ fn case(wrong: Wrong, on_failure: OnFailure) -> Case {
             sge.at = u64::MAX - 10;
             data = vec![sge];
         }
-        // Neither is there so much memory, nor is it looked at.
+        // There is no such memory; it is not accessed.
         Wrong::TooLong => {
             sge.len = u32::MAX / 2 + 1;
             data = vec![sge; 2];
@@ -149,7 +149,7 @@ fn option_1_the_send_queue_stops_and_all_else_goes_on() {
         let view = rig.qp.view();
         assert_eq!((view.sends, view.commands), (1, 1), "the one before");
 
-        // What is posted now is flushed, but for what is for immediate delivery.
+        // What is posted now is flushed, except for immediate delivery.
         rig.post(5, Direction::None, &[]);
         rig.post_pdu(6, nop(false), b"no");
         rig.post_pdu(7, nop(true), b"yes");
@@ -158,7 +158,7 @@ fn option_1_the_send_queue_stops_and_all_else_goes_on() {
         assert_eq!(rig.sent(), done);
         assert_eq!(rig.heard()[0].data, b"yes");
 
-        // Receives, R2Ts and the command before go on.
+        // Receives, R2Ts and the earlier command continue.
         rig.qp.desk.serve(|inner| inner.full_feature = true, |_| ());
         let wire = [rig.target.nop(), rig.target.r2t(good.1, 4, 0, 100)];
         rig.deliver(&wire.concat());
@@ -170,14 +170,14 @@ fn option_1_the_send_queue_stops_and_all_else_goes_on() {
         assert_eq!(rig.up()[0].command, Some(good.0.0));
         assert_eq!(rig.state(), QpState::Sqe);
 
-        // Started again it goes on where it stood; numbers have no gap.
+        // After a restart it continues; CmdSN has no gap.
         assert!(rig.qp.restart_sends());
         assert!(!rig.qp.restart_sends());
         assert_eq!((rig.state(), rig.qp.view().cause), (QpState::Rts, None));
         let view = rig.qp.view();
         assert_eq!((view.sends, view.commands, view.receives), (0, 0, 1));
         if let Wrong::TableFull = wrong {
-            // The good one's entry is free again.
+            // The entry of the valid command is free again.
             assert_eq!(rig.tpt.len(), entries - 1);
         }
         rig.post(8, Direction::None, &[]);
@@ -211,7 +211,7 @@ fn option_2_the_stream_ends() {
         assert_eq!(rig.events(), [Event::QpFatal { qp: 7 }]);
         assert!(!rig.qp.restart_sends(), "there is no way back");
 
-        // Whatever is posted now ends where it is posted.
+        // Whatever is posted now is flushed at once.
         rig.post(5, Direction::None, &[]);
         rig.post_pdu(6, nop(true), b"no");
         rig.receive_of(100);
@@ -222,7 +222,7 @@ fn option_2_the_stream_ends() {
     }
 }
 
-/// The first cause is kept while it is stopped; one that was mended is not the cause of what comes later.
+/// The first cause is kept while the send queue is stopped; after a restart it is not the cause of a later end.
 #[test]
 fn the_cause_is_the_one_that_counts() {
     let Case { mut rig, .. } = case(Wrong::Wraps, OnFailure::Reactive);
@@ -237,7 +237,7 @@ fn the_cause_is_the_one_that_counts() {
     rig.assert_ended("somebody said so");
 }
 
-/// Data segments that end exactly at the limits are good, and are looked up: there is no such memory.
+/// Segments that end exactly at the limits do not wrap; the check of the memory fails, as there is none.
 #[test]
 fn segments_up_to_the_limits_do_not_wrap() {
     let mut rig = Rig::new(Setup::default());
@@ -249,7 +249,7 @@ fn segments_up_to_the_limits_do_not_wrap() {
     assert_eq!(rig.sent(), [(1, Status::LocProtErr)]);
 }
 
-/// A segment of no length names no memory, whatever it says.
+/// A segment of length 0 is not checked.
 #[test]
 fn an_empty_segment_names_nothing() {
     let mut rig = Rig::new(Setup::default());

@@ -1,5 +1,5 @@
-//! A target that says anything, and a consumer that posts anything: no panic, no byte outside a command's own buffers, nothing that
-//! grows without bound, and everything that was posted completes once when the stream ends.
+//! Random input from target and consumer: no panic, no byte written outside a command's buffers, nothing that grows without bound, and
+//! everything that was posted completes once when the connection ends.
 
 use std::collections::HashMap;
 
@@ -8,14 +8,14 @@ use proptest::prelude::*;
 use super::*;
 use verbena_wire::iscsi::{DataIn, FromInitiator, Lengths, Residual, ScsiResponse, pad};
 
-/// One step: what, and three numbers that say how.
+/// One step: an operation and three parameters.
 type Step = (u8, u32, u32, u16);
 
-/// Buffers of commands: each lies in the middle of a zone of its own.
+/// Buffers of commands: each in the middle of a zone of its own.
 const ZONE: usize = 4096;
 const INSIDE: usize = 1024;
 const ROOM: u32 = 2048;
-/// The last bytes of each receive's slot, which no receive has.
+/// The last bytes of each receive's slot, which belong to no receive.
 const GUARD: usize = 24;
 
 struct Hostile {
@@ -23,14 +23,14 @@ struct Hostile {
     terms: Terms,
     /// Tags that the target has seen.
     tags: Vec<u32>,
-    /// Which zone a command uses, by its tag.
+    /// The zone of a command, by its tag.
     zones: HashMap<u32, usize>,
     posted: HashMap<u64, usize>,
     next: u64,
     receives: u64,
     /// Zones that commands read into.
     open: Vec<usize>,
-    /// Names of commands, ended or not.
+    /// Ids of commands, ended or not.
     names: Vec<CommandId>,
 }
 
@@ -114,7 +114,7 @@ impl Hostile {
             1 => Direction::Write,
             _ => Direction::Read,
         };
-        // A zone that was read into is not written from: its bytes are the target's.
+        // A zone that was read into is not used for writes: its content depends on the target.
         let taken = self.open.contains(&zone);
         if direction == Direction::Write && taken {
             return;
@@ -166,7 +166,7 @@ impl Hostile {
         self.next += 1;
     }
 
-    /// Something that a target might say, of a command it has seen or not.
+    /// A PDU of the target, for a known command or not.
     fn pdu(&mut self, what: u8, a: u32, b: u32, c: u16) -> Vec<u8> {
         let newest = self.tags.len() - 1;
         let at = if a & 1 == 0 { newest } else { a as usize >> 8 };
@@ -176,7 +176,7 @@ impl Hostile {
             _ => (b >> 8 & 0x3ff, u32::from(c) % 800),
         };
         let target = &mut self.rig.target;
-        // Sometimes the wrong number.
+        // Sometimes a wrong StatSN.
         let skip = u32::from(b >> 28 == 7);
         match what % 16 {
             9..12 => {
@@ -204,7 +204,7 @@ impl Hostile {
                     itt,
                     ..target.response_header(itt)
                 };
-                // Its header took a number as well.
+                // Building its header consumed a StatSN as well.
                 target.stat_sn = target.stat_sn.wrapping_sub(1);
                 target.pdu(&header.emit(), &data)
             }
@@ -220,7 +220,7 @@ impl Hostile {
         }
     }
 
-    /// Sends, and has the target look at it.
+    /// Transmits, and parses what was sent.
     fn flow(&mut self) {
         self.rig.flow();
         for sent in self.rig.heard() {
@@ -241,7 +241,7 @@ impl Hostile {
         }
     }
 
-    /// What leaves of a write is its own data.
+    /// Data sent for a write is its own.
     fn assert_own(&self, itt: u32, offset: u32, data: &[u8]) {
         if let Some(at) = self.zones.get(&itt) {
             let at = at + offset as usize;
@@ -282,7 +282,7 @@ impl Hostile {
         });
     }
 
-    /// The stream ends: everything that was posted has completed once.
+    /// The connection ends: everything that was posted has completed once.
     fn end(mut self) {
         self.rig.qp.handle_closed("the end", &mut self.rig.out);
         let mut sends: Vec<u64> = self.rig.sent().iter().map(|(id, _)| *id).collect();
@@ -329,7 +329,7 @@ proptest! {
         hostile.end();
     }
 
-    /// A conversation that is good but for some bytes.
+    /// A valid exchange with some bytes changed.
     #[test]
     fn some_bytes_are_changed(
         switches in 0u32..4,
@@ -366,7 +366,7 @@ proptest! {
     }
 }
 
-/// A target that announces a head and sends no more, and one that asks for the same again and again, cost the same.
+/// Repeated R2Ts do not accumulate while the carrier accepts nothing, and the longest header fits the stage.
 #[test]
 fn nothing_grows() {
     let mut rig = Rig::new(Setup {
@@ -387,7 +387,7 @@ fn nothing_grows() {
         }
         let r2t = rig.target.r2t(itt, ttt, 0, 60_000);
         rig.come(&r2t);
-        // The target takes nothing.
+        // The carrier accepts nothing.
         rig.send_some(0);
     }
     rig.qp.desk.look(|inner| {

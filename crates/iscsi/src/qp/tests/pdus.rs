@@ -1,4 +1,4 @@
-//! Every other PDU goes up whole; what it says of numbers and of the window is taken.
+//! All other PDUs are delivered whole; their StatSN and command window are evaluated.
 
 use super::*;
 use verbena_wire::iscsi::{AsyncEvent, AsyncMessage, Bhs, Lengths, LogoutOutcome, LogoutResponse};
@@ -26,7 +26,7 @@ fn expected_status(rig: &Rig) -> u32 {
     rig.qp.desk.look(|inner| inner.exp_stat_sn.unwrap())
 }
 
-/// All kinds, each with the status number that it may have, and whether it counts.
+/// All kinds, each with the StatSN that it carries, and whether it is consumed.
 fn kinds(stat_sn: u32) -> Vec<(Bhs, bool)> {
     vec![
         (nop_in(0x77, stat_sn, 5), true),
@@ -97,7 +97,7 @@ fn kinds(stat_sn: u32) -> Vec<(Bhs, bool)> {
 #[test]
 fn each_kind_goes_up_whole_and_its_status_counts() {
     for way in Way::ALL {
-        // With and without a command that reads: what is staged ahead differs.
+        // With and without a command that reads: the amount staged ahead differs.
         for reads in [false, true] {
             let mut rig = Rig::on_way(way);
             if reads {
@@ -124,7 +124,7 @@ fn each_kind_goes_up_whole_and_its_status_counts() {
     }
 }
 
-/// Unknown opcodes, an initiator's own, headers that contradict themselves, and additional header segments.
+/// Unknown opcodes, opcodes of initiators, contradictory headers, and additional header segments.
 #[test]
 fn what_is_not_understood_goes_up_whole() {
     for digests in [false, true] {
@@ -141,13 +141,13 @@ fn what_is_not_understood_goes_up_whole() {
             let data = [rig.sge(0, 100)];
             let (name, itt) = rig.command(1, Direction::Read, &data);
             let tag = itt.to_be_bytes();
-            // Opcode, flags, words of additional header, bytes of data.
+            // Opcode, flags, TotalAHSLength, bytes of data.
             let strange: [(u8, u8, u8, u8); 8] = [
                 (0x3e, 0x80, 0, 7),
                 (0x01, 0x80, 0, 100),
                 (0x05, 0x80, 3, 9),
                 (0x1f, 0, 0, 0),
-                // Data-In with status and not final; with both residuals; with an additional header.
+                // Data-In with status and not final; with both residuals; with an AHS.
                 (0x25, 0x01, 0, 8),
                 (0x25, 0x87, 0, 8),
                 (0x25, 0x81, 2, 8),
@@ -194,7 +194,7 @@ fn what_is_not_understood_goes_up_whole() {
 }
 
 impl Rig {
-    /// Posts a receive of 2000 bytes at the end of the memory; the first of those that wait are used up before.
+    /// Posts a receive of 2000 bytes at the end of the memory, after using up those that were posted.
     fn receive_wide(&mut self) -> usize {
         let waiting = self.qp.view().receives;
         for _ in 0..waiting {
@@ -210,7 +210,7 @@ impl Rig {
     }
 }
 
-/// ExpStatSN never goes back, and an unsolicited NOP-In, whose number is the next one's, does not count.
+/// ExpStatSN never goes back, and an unsolicited NOP-In, which carries the next StatSN, does not consume it.
 #[test]
 fn the_next_status_never_goes_back() {
     let mut rig = Rig::new(Setup::default());
@@ -224,7 +224,7 @@ fn the_next_status_never_goes_back() {
     assert_eq!(expected_status(&rig), next + 11);
 }
 
-/// Before login is over everything goes up, also what looks like data.
+/// Before the full feature phase everything is delivered, also what looks like data.
 #[test]
 fn before_full_feature_everything_goes_up() {
     let tpt = Arc::new(Tpt::new(1..1000, Policy::Verbs, 5));

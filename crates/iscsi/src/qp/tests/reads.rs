@@ -1,16 +1,16 @@
-//! Commands that read: data lands where it belongs and nowhere else, headers go up, the response carries the command's name.
+//! Reads: data is placed in the buffers and nowhere else, headers are delivered, the response carries the command's id.
 
 use super::*;
 use verbena_wire::iscsi::{BHS_LEN, DataIn, FromInitiator, Residual, ScsiResponse};
 
-/// The buffers of most tests: three pieces, out of order, at odd places.
+/// The buffers of most tests: three segments, out of order, at odd addresses.
 fn scattered(rig: &Rig) -> [Sge; 3] {
     [rig.sge(5001, 1003), rig.sge(100, 7), rig.sge(20_000, 3990)]
 }
 
 const LEN: usize = 5000;
 
-/// What the memory looks like when the buffers hold this from the beginning on.
+/// The memory after the buffers were filled with `data` from the beginning.
 fn expected(data: &[u8]) -> Vec<u8> {
     let mut bytes = vec![FILL; SIZE];
     let mut rest = data;
@@ -68,7 +68,7 @@ fn many_data_ins_in_any_order_and_a_response_of_its_own() {
         let (name, itt) = rig.command(1, Direction::Read, &data);
         rig.receive(5);
         let bytes = pattern(9, LEN);
-        // Odd lengths, so that all but one is padded; across the edges of the pieces.
+        // Odd lengths, so that all but one are padded; across the boundaries of segments.
         let cuts = [(1009, 2001), (0, 1), (1, 1008), (4999, 1), (3010, 1989)];
         let mut wire = Vec::new();
         let mut headers = Vec::new();
@@ -100,7 +100,7 @@ fn residuals_go_up_as_they_came() {
         let data = [rig.sge(0, 96)];
         let (_, itt) = rig.command(1, Direction::Read, &data);
         let (_, other) = rig.command(2, Direction::Read, &data);
-        // H.6: INQUIRY of 96 bytes, 66 come.
+        // As recorded from a real target: INQUIRY of 96 bytes, of which 66 come.
         let stat_sn = rig.target.status();
         let pdu = DataIn {
             is_final: true,
@@ -131,7 +131,7 @@ fn residuals_go_up_as_they_came() {
 fn nothing_to_read_and_nothing_in_a_data_in() {
     for way in Way::ALL {
         let mut rig = Rig::on_way(way);
-        // No data at all, data segments of no length, and a Data-In of no length for one that has some.
+        // No data, segments of length 0, and a Data-In of length 0 for a command that has data.
         let (_, none) = rig.command(1, Direction::None, &[]);
         let empty = [rig.sge(9, 0), rig.sge(0, 0)];
         let (_, zero) = rig.command(2, Direction::Read, &empty);
@@ -160,7 +160,7 @@ fn names_are_given_at_posting_and_come_back_with_responses_in_any_order() {
     let names: Vec<CommandId> = (0..10)
         .map(|id| rig.post(id, Direction::Read, &data))
         .collect();
-    // Before anything was sent.
+    // Nothing was transmitted yet.
     assert!(rig.heard().is_empty());
     for (at, name) in names.iter().enumerate() {
         assert!(!names[..at].contains(name));
@@ -198,7 +198,7 @@ fn one_that_does_not_want_to_hear_of_it_does_not() {
     assert_eq!(rig.qp.view().sends, 0);
 }
 
-/// M20: with commands reading nothing is copied, as long as the carrier gives bytes as they are asked for.
+/// M20: while commands read nothing is copied, as long as the carrier returns the bytes asked for.
 #[test]
 fn nothing_is_copied_on_the_way_in() {
     for (header_digest, data_digest) in [(false, false), (true, true)] {
@@ -236,7 +236,7 @@ fn nothing_is_copied_on_the_way_in() {
     }
 }
 
-/// More pieces than one read names: 32 grants at a time.
+/// More segments than one read takes: 32 grants at a time.
 #[test]
 fn many_pieces_take_several_reads() {
     for way in Way::ALL {

@@ -1,11 +1,11 @@
-//! Responses: good ones end their command, bad ones are dropped and leave the receive for the next PDU. Receives that are
-//! missing, too small, or gone.
+//! Responses: valid ones end their command, invalid ones are dropped and leave the receive for the next PDU. Receives that are missing,
+//! too small, or deregistered.
 
 use super::*;
 use crate::wr::PostError;
 use verbena_wire::iscsi::{BHS_LEN, DataIn, FromInitiator};
 
-/// The PDU is dropped: nothing completes, nothing is written, and receives are as they were.
+/// The PDU is dropped: nothing completes, nothing is written, and the receives are unchanged.
 #[track_caller]
 fn assert_dropped(rig: &mut Rig, pdu: &[u8]) {
     let before = rig.qp.view();
@@ -43,7 +43,7 @@ fn one_out_of_sequence_is_dropped() {
     }
 }
 
-/// M12: a Data-In with status is a response as well; nothing of one that is dropped is placed.
+/// M12: a Data-In with status is also a response; if it is dropped, its data is not placed.
 #[test]
 fn a_data_in_with_a_status_out_of_sequence_is_dropped() {
     for way in Way::ALL {
@@ -64,7 +64,7 @@ fn a_data_in_with_a_status_out_of_sequence_is_dropped() {
     }
 }
 
-/// The number of a response that is dropped for its tag has come all the same: the next one is in sequence.
+/// The StatSN of a response that is dropped for its tag is consumed: the next one is in sequence.
 #[test]
 fn one_for_no_command_is_dropped() {
     for way in Way::ALL {
@@ -83,7 +83,7 @@ fn one_for_no_command_is_dropped() {
         rig.deliver(&response);
         assert_eq!(rig.up()[0].command, Some(name.0));
         assert_eq!(rig.sent(), [(2, Status::Success)]);
-        // Once is enough.
+        // A second response to the same command.
         rig.receive(1);
         let twice = rig.target.response(itt);
         assert_dropped(&mut rig, &twice);
@@ -135,7 +135,7 @@ fn a_command_without_a_receive_is_refused() {
     assert_eq!(rig.qp.post_command(&wr, &mut rig.out), Err(one));
     let view = rig.qp.view();
     assert_eq!((view.sends, view.commands, view.receives), (1, 1, 1));
-    // Its response makes room, and takes its receive.
+    // Its response frees a request, and takes its receive.
     rig.flow();
     let response = rig.target.response(rig.target.last_itt);
     rig.deliver(&response);
@@ -143,7 +143,7 @@ fn a_command_without_a_receive_is_refused() {
     assert_eq!(rig.sent().len(), 1);
 }
 
-/// A receive that a dropped response did not use is one for the next command.
+/// A receive that a dropped response did not use counts for the next command.
 #[test]
 fn a_receive_that_was_not_used_counts() {
     let mut rig = Rig::new(Setup::default());
@@ -154,13 +154,13 @@ fn a_receive_that_was_not_used_counts() {
     rig.post(2, Direction::None, &[]);
     rig.flow();
     assert_eq!(rig.heard().len(), 2);
-    // And it is still the first.
+    // It is still the first.
     let response = rig.target.response(rig.target.last_itt);
     rig.deliver(&response);
     assert_eq!(rig.up()[0].id, 1);
 }
 
-/// All of it came at once, in a read that asked for more. No further byte will say that it waits, so the read itself must.
+/// All bytes came in one read that asked for more. No further byte will signal that a PDU waits, so the read itself has to.
 #[test]
 fn a_pdu_that_waits_for_a_receive_is_told_with_the_read_that_brought_it() {
     let mut rig = Rig::new(Setup::default());
@@ -193,7 +193,7 @@ fn without_a_receive_nothing_is_read() {
         assert_eq!(rig.read(), Receiving::Held, "{way:?}");
         assert!(rig.inbox.len() >= 3000, "most of it stays where it is");
         assert_eq!(rig.memory.read(2001, 1), [FILL]);
-        // Sending goes on meanwhile.
+        // Sending continues meanwhile.
         let nop = [&[0x40, 0x80][..], &[0; 14], &[0xff; 8], &[0; 24]].concat();
         rig.post_pdu(3, *nop.first_chunk().unwrap(), b"x");
         rig.flow();
@@ -264,7 +264,7 @@ fn a_receive_that_is_too_small_says_so_and_the_stream_goes_on() {
     }
 }
 
-/// A receive of several pieces is one run of bytes.
+/// A receive of several segments is one range of bytes.
 #[test]
 fn a_receive_of_several_pieces() {
     for way in Way::ALL {
@@ -324,7 +324,7 @@ fn a_receive_into_memory_that_is_gone_ends_the_stream() {
     }
 }
 
-/// Data may be said twice: it lands twice, and the header of each goes up.
+/// Data may be sent twice: it is placed twice, and both headers are delivered.
 #[test]
 fn data_may_come_again() {
     let mut rig = Rig::new(Setup::default());

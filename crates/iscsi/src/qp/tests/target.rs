@@ -1,6 +1,5 @@
-//! The target at the other end: it parses what the queue pair sent, PDU by PDU, and makes what a target says.
-//! It promises to check what every PDU of an initiator must have, digests and padding among it. It refuses to be clever: what it
-//! says, when, and how wrongly, is the test's business.
+//! A scripted target: it parses what the queue pair sent, PDU by PDU, and builds PDUs of a target. It checks what every PDU of an
+//! initiator must have, digests and padding included; what it sends, valid or not, is up to the test.
 
 use verbena_wire::iscsi::{
     BHS_LEN, Bhs, DIGEST_LEN, DataIn, FromInitiator, Lengths, LoginResponse,
@@ -20,7 +19,7 @@ pub(crate) struct Sent {
 
 pub(crate) struct Target {
     pub(crate) terms: Terms,
-    /// The next status.
+    /// The next StatSN.
     pub(crate) stat_sn: u32,
     pub(crate) window: Window,
     pub(crate) heard: Vec<Sent>,
@@ -28,7 +27,7 @@ pub(crate) struct Target {
     pub(crate) last_itt: u32,
 }
 
-/// An R2T, as a test says it.
+/// An R2T with these fields.
 pub(crate) fn r2t(itt: u32, ttt: u32, offset: u32, len: u32) -> R2t {
     R2t {
         lun: Lun::new(1).unwrap(),
@@ -59,7 +58,7 @@ impl Target {
         }
     }
 
-    /// Takes all PDUs that are complete; what is left.
+    /// Takes all complete PDUs. Returns the rest.
     pub(crate) fn hear(&mut self, mut wire: Vec<u8>) -> Vec<u8> {
         while let Some(bhs) = wire.first_chunk::<BHS_LEN>().copied() {
             let (heads, datas) = (self.terms.header_digest, self.terms.data_digest);
@@ -95,7 +94,7 @@ impl Target {
         wire
     }
 
-    /// A header and data as they stand on the wire.
+    /// A header and data as encoded on the wire.
     pub(crate) fn pdu(&self, bhs: &Bhs, data: &[u8]) -> Vec<u8> {
         assert_eq!(Lengths::of(bhs).data as usize, data.len());
         let mut bytes = bhs.to_vec();
@@ -111,7 +110,7 @@ impl Target {
         bytes
     }
 
-    /// The next status number.
+    /// Takes the next StatSN.
     pub(crate) fn status(&mut self) -> u32 {
         self.stat_sn = self.stat_sn.wrapping_add(1);
         self.stat_sn.wrapping_sub(1)
@@ -210,7 +209,7 @@ impl Target {
         self.pdu(&pdu.emit(), sense)
     }
 
-    /// A NOP-In that answers nothing and has no number of its own; it brings the window.
+    /// An unsolicited NOP-In, which consumes no StatSN; it carries the command window.
     pub(crate) fn nop(&mut self) -> Vec<u8> {
         let pdu = NopIn {
             data_len: 0,

@@ -1,4 +1,4 @@
-//! Commands that write: what leaves with the command, what leaves unasked, what is asked for; numbers, tags and the window.
+//! Writes: immediate, unsolicited and solicited data; sequence numbers, tags and the command window.
 
 use super::target::Sent;
 use super::*;
@@ -19,7 +19,7 @@ fn data_out(sent: &Sent) -> DataOut {
     }
 }
 
-/// A rig on these terms whose memory holds a pattern.
+/// A fixture with these parameters whose memory holds a pattern.
 fn writing(terms: Terms, way: Way) -> Rig {
     let rig = Rig::new(Setup {
         terms,
@@ -35,7 +35,7 @@ const R2T_ONLY: Terms = Terms {
     ..Terms::DEFAULT
 };
 
-/// Data-Outs cover a range: where each begins, how long it is, numbered and tagged as they must.
+/// Data-Outs cover a range with these offsets and lengths, correctly numbered and tagged.
 #[track_caller]
 fn assert_burst(sent: &[Sent], of: &[u8], (itt, ttt): (u32, u32), parts: &[(u32, u32)]) {
     assert_eq!(sent.len(), parts.len());
@@ -60,7 +60,7 @@ fn immediate_data_leaves_with_the_command() {
             ..Terms::DEFAULT
         };
         let mut rig = writing(terms, way);
-        // All of it; padded; more than a PDU takes; more than the first burst.
+        // All of it; padded; more than a PDU takes; more than FirstBurstLength.
         for (len, immediate) in [(10, 10), (1000, 1000), (1500, 1000), (5000, 1000)] {
             let data = [rig.sge(100, 3), rig.sge(7000, len - 3)];
             let (_, itt) = rig.command(1, Direction::Write, &data);
@@ -118,7 +118,7 @@ fn unsolicited_data_follows_its_command() {
             let end = heard.len() - 1;
             assert_burst(&heard[1..end], &all, (pdu.itt, NO_TAG), parts);
             assert_eq!(command(&heard[end]).cmd_sn, 2, "data has no CmdSN");
-            // The rest is asked for.
+            // The rest is requested by R2T.
             rig.receive(1);
             let r2t = rig.target.r2t(pdu.itt, 9, 2500, 1500);
             rig.deliver(&r2t);
@@ -128,7 +128,7 @@ fn unsolicited_data_follows_its_command() {
     }
 }
 
-/// Data that fits into the command, or into the first burst, needs nobody to ask for it.
+/// Data that fits the command PDU or the first burst needs no R2T.
 #[test]
 fn what_fits_is_final() {
     let terms = Terms {
@@ -148,13 +148,13 @@ fn what_fits_is_final() {
     let pdu = data_out(&heard[1]);
     assert!(pdu.is_final);
     assert_eq!((pdu.offset, pdu.data_len, heard.len()), (1000, 1, 2));
-    // A write of nothing.
+    // A write of length 0.
     rig.command(3, Direction::Write, &[]);
     let heard = rig.heard();
     assert!(command(&heard[0]).is_final && command(&heard[0]).write);
 }
 
-/// RFC 7143 §13.17: the implied R2T of unsolicited data is not among those that are counted.
+/// RFC 7143 §13.17: the implied R2T of unsolicited data is not counted.
 #[test]
 fn an_r2t_may_come_while_unsolicited_data_is_leaving() {
     let terms = Terms {
@@ -169,7 +169,7 @@ fn an_r2t_may_come_while_unsolicited_data_is_leaving() {
     rig.receive(3);
     let data = [rig.sge(0, 4000)];
     rig.post(1, Direction::Write, &data);
-    // The command has left and a part of its data; more of it than is framed ahead has not.
+    // The command and a part of its data were sent; more of it remains than is built ahead.
     rig.send_some(48 + 100);
     let wire = core::mem::take(&mut rig.wire);
     rig.wire = rig.target.hear(wire);
@@ -177,7 +177,7 @@ fn an_r2t_may_come_while_unsolicited_data_is_leaving() {
     let r2t = rig.target.r2t(itt, 5, 2000, 2000);
     rig.come(&r2t);
     assert_eq!(rig.qp.view().counters.refused, 0);
-    // That is one; there is no second.
+    // That is one; a second is not accepted.
     let r2t = rig.target.r2t(itt, 6, 0, 10);
     rig.come(&r2t);
     assert_eq!(rig.qp.view().counters.refused, 1);
@@ -186,7 +186,7 @@ fn an_r2t_may_come_while_unsolicited_data_is_leaving() {
     let parts: Vec<(u32, u32)> = (0..80).map(|at| (at * 50, 50)).collect();
     assert_burst(&heard[1..41], &all, (itt, NO_TAG), &parts[..40]);
     assert_burst(&heard[41..], &all, (itt, 5), &parts[40..]);
-    // Now there may be another, and no more than one.
+    // Now another is accepted, and no more than one.
     let wire = [7, 8].map(|ttt| rig.target.r2t(itt, ttt, 0, 50));
     rig.receive(2);
     rig.deliver(&wire.concat());
@@ -252,14 +252,14 @@ fn several_commands_are_served_in_the_order_they_are_asked() {
             rig.target.r2t(b, 3, 1500, 1500),
             rig.target.data_in_status(c, 999, &[8; 1001]),
         ];
-        // All of it comes before anything leaves.
+        // All of it is received before anything is sent.
         rig.come(&wire.concat());
         rig.flow();
         let heard = rig.heard();
         assert_burst(&heard[..2], &all, (b, 1), &[(0, 1000), (1000, 500)]);
         assert_burst(&heard[2..3], &all, (a, 2), &[(2000, 1000)]);
         assert_burst(&heard[3..], &all, (b, 3), &[(1500, 1000), (2500, 500)]);
-        // Data tells the target which statuses came.
+        // Data-Out carries ExpStatSN.
         let expected = rig.target.stat_sn;
         assert!(
             heard
@@ -287,7 +287,7 @@ fn nothing_leaves_beyond_the_window_but_what_is_for_immediate_delivery() {
     let numbers: Vec<u32> = heard.iter().map(|sent| command(sent).cmd_sn).collect();
     assert_eq!(numbers, [1, 2]);
 
-    // A ping for immediate delivery passes, with the number that comes next; one that is not waits.
+    // A NOP-Out for immediate delivery passes, with the next CmdSN; one that is not waits.
     let mut nop = NopOut {
         immediate: true,
         data_len: 0,
@@ -311,7 +311,7 @@ fn nothing_leaves_beyond_the_window_but_what_is_for_immediate_delivery() {
     assert_eq!(ping.data, b"ping");
     assert_eq!(rig.sent(), [(5, Status::Success)]);
 
-    // It opens by one, and then far; never backwards.
+    // The window opens by one, and then far; never backwards.
     rig.target.window = Window {
         exp_cmd_sn: 3,
         max_cmd_sn: 3,
@@ -335,7 +335,7 @@ fn nothing_leaves_beyond_the_window_but_what_is_for_immediate_delivery() {
     assert_eq!(rig.sent(), [(6, Status::Success)]);
 }
 
-/// Numbers wrap (RFC 7143 §4.2.2).
+/// Sequence numbers wrap (RFC 7143 §4.2.2).
 #[test]
 fn numbers_wrap() {
     let mut rig = Rig::new(Setup::default());
@@ -371,7 +371,7 @@ fn numbers_wrap() {
     assert_eq!((pdu.cmd_sn, pdu.exp_stat_sn), (1, 1));
 }
 
-/// ISCSI.md H.6: WRITE(10), its R2T and its Data-Outs as a real target saw and said them; tags are ours.
+/// WRITE(10), its R2T and its Data-Outs as recorded with a real target; tags are ours.
 #[test]
 fn a_write_is_what_a_real_target_takes() {
     let mut rig = writing(R2T_ONLY, Way::Whole);
@@ -417,7 +417,7 @@ fn a_write_is_what_a_real_target_takes() {
     for (sent, hex) in heard.iter().zip(outs) {
         assert_eq!(sent.bhs[..], with_tag(hex));
     }
-    // The target of H.6 said the window 8..=0x88 with it.
+    // The recorded target declared the window 8..=0x88 with it.
     rig.qp.desk.look(|inner| {
         assert_eq!(
             (inner.window.exp_cmd_sn, inner.window.max_cmd_sn),
@@ -426,7 +426,7 @@ fn a_write_is_what_a_real_target_takes() {
     });
 }
 
-/// H.6: LU reset and TEST UNIT READY.
+/// LOGICAL UNIT RESET and TEST UNIT READY as recorded with a real target.
 #[test]
 fn other_requests_are_what_a_real_target_takes() {
     let mut rig = Rig::new(Setup::default());
@@ -449,7 +449,7 @@ fn other_requests_are_what_a_real_target_takes() {
     rig.post_pdu(2, reset.emit(), &[]);
     rig.flow();
     let heard = rig.heard();
-    // What is for immediate delivery leaves first, with the number of the one behind it.
+    // The PDU for immediate delivery is sent first, with the CmdSN of the next one.
     assert_eq!(heard[0].bhs[..4], [0x42, 0x85, 0, 0]);
     assert_eq!(heard[0].bhs[24..32], [0, 0, 0, 1, 0, 0, 0, 2]);
     let tur = &heard[1].bhs;
@@ -459,7 +459,7 @@ fn other_requests_are_what_a_real_target_takes() {
     assert_eq!(tur[32..], [0; 16]);
 }
 
-/// A PDU of the consumer's own has the lengths that it has, whatever its header says.
+/// The lengths in the header of a consumer's PDU are overwritten.
 #[test]
 fn lengths_of_a_pdu_are_filled_in() {
     let mut rig = Rig::new(Setup::default());

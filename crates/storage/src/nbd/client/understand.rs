@@ -1,6 +1,5 @@
-//! What a client's bytes mean: options while it chooses, then requests and their payload.
-//! It promises that every request is judged before memory is spent on it, and that refused payload is skipped, not kept.
-//! It refuses to read by itself: it looks at what the stage has.
+//! Processing of a client's bytes: options during negotiation, then requests and their payload. Every request is validated before memory is
+//! allocated for it, and payload of a rejected request is skipped. Nothing is read here; the input is the stage.
 
 use super::{Client, Incoming, Phase};
 use crate::blocks::Geometry;
@@ -12,11 +11,11 @@ use crate::nbd::job::{Job, Kind, judge};
 use crate::nbd::outbox::Reply;
 use crate::nbd::slots::Run;
 
-/// The longest payload that is read only to be thrown away.
+/// The longest payload that is read and discarded.
 const MAX_DISCARDED: u32 = 32 << 20;
 
 impl Client {
-    /// Understands what has come. Whether anything was.
+    /// Processes staged bytes. Returns whether there was progress.
     pub(super) fn understand(
         &mut self,
         facts: &Facts,
@@ -152,7 +151,7 @@ impl Client {
         }
     }
 
-    /// Payload that came along with its head.
+    /// Payload that was read together with its header.
     fn staged_payload(&mut self, at: usize, got: u32, counts: &mut Counts) -> Result<bool, Error> {
         let Some(Some(job)) = self.jobs.get(at) else {
             return Ok(false);

@@ -1,11 +1,11 @@
-//! Whose place a socket takes, and what is left of it.
+//! Binding of Unix sockets over existing files, their permissions, and their removal.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
-/// A folder of this test, gone afterwards.
+/// A directory of this test, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -45,7 +45,7 @@ fn a_socket_is_for_its_user_and_goes_with_its_server() {
     assert!(!path.exists());
 }
 
-/// Not even between two calls of the system.
+/// Not even between two system calls.
 #[test]
 fn a_socket_is_never_for_others() {
     let folder = Folder::new("never");
@@ -130,7 +130,7 @@ fn a_folder_that_is_not_there_is_a_sentence() {
     );
 }
 
-/// The settings `allow` and `deny` hold for clients that come by TCP.
+/// The settings `allow` and `deny` apply to TCP clients.
 #[test]
 fn refused_sources_do_not_come_in() {
     use std::io::Read;

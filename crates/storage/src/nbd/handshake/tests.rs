@@ -1,4 +1,4 @@
-//! Negotiations, at every split, with clients that do as they should and others.
+//! Negotiations at every split, with valid and invalid clients.
 
 use super::*;
 
@@ -28,10 +28,10 @@ fn choice_of(name: &str, wants: &[u16]) -> Vec<u8> {
     data
 }
 
-/// How it ends, what was sent, and what nobody has taken.
+/// The end, the output, and the input that was not consumed.
 type Story = (Result<Option<Verdict>, Violation>, Vec<u8>, Vec<u8>);
 
-/// Everything in pieces of one size.
+/// Runs the input in pieces of one size.
 fn run(input: &[u8], piece: usize) -> Story {
     let (facts, mut out) = (facts(), Vec::new());
     let mut machine = Handshake::new();
@@ -56,7 +56,7 @@ fn run(input: &[u8], piece: usize) -> Story {
     }
 }
 
-/// The same at every split.
+/// Runs the input at every split; all have to agree.
 fn story(parts: &[&[u8]]) -> Story {
     let input = parts.concat();
     let whole = run(&input, input.len());
@@ -67,7 +67,7 @@ fn story(parts: &[&[u8]]) -> Story {
     whole
 }
 
-/// Answers as (option, kind, data).
+/// Replies as (option, type, data).
 fn answers(mut out: &[u8]) -> Vec<(u32, u32, Vec<u8>)> {
     let mut list = Vec::new();
     while !out.is_empty() {

@@ -1,4 +1,4 @@
-//! Runs never overlap, and everything comes back.
+//! Runs never overlap, and all of them can be released.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! A target that has moved: whether it is followed, and what it is shown there. CHAP at another host would let that host try
-//! passwords at its leisure, so that it gets no credentials unless its user wants that.
+//! Redirections: whether they are followed, and whether credentials are sent. A CHAP exchange would let another host guess the password
+//! offline, so credentials are not sent there unless the user enables it.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::session::options::Redirects;
 
 impl Dial {
-    /// Whether `here`, where a target says it is now, may be dialled, and what is shown there.
+    /// Whether `here`, the address of the redirection, may be dialled, and with credentials or not.
     pub(super) fn follow(&mut self, from: String) -> Result<(), Error> {
         let to = self.here.to_string();
         if self.options.redirects == Redirects::Forbidden {
@@ -27,7 +27,7 @@ impl Dial {
         Ok(())
     }
 
-    /// A login that was refused; where credentials were withheld, that may be why.
+    /// The error of a rejected login; where credentials were withheld, that may be the cause.
     pub(super) fn refused(&self, why: LoginError) -> Error {
         if self.withheld {
             return Error::Withheld {

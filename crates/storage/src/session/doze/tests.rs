@@ -13,7 +13,7 @@ fn a_fixed_time_is_kept() {
     assert_eq!(Polling::new(Some(Duration::ZERO)).time(), Duration::ZERO);
 }
 
-/// Waits without polling before it is tried again.
+/// Waits without polling until polling is tried again.
 fn skipped(polling: &mut Polling) -> u32 {
     let mut waits = 0;
     while polling.time().is_zero() {

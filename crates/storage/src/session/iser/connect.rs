@@ -1,5 +1,5 @@
-//! Making a link on RDMA: a queue pair with its receives, connected to a target.
-//! It promises an end within the time that is given, and receives that are there before the target can send. It refuses to wait, and to log in.
+//! Establishing a link on RDMA: a queue pair with its receives, connected to a target. Receives are posted before the target can send, and
+//! connecting has a time limit. Nothing here blocks; the login is in `dial`.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -19,26 +19,26 @@ use crate::error::Error;
 use crate::session::doze::{Polling, rest};
 use crate::session::link::{Dialling, Link, Moved};
 
-/// Requests that are not commands, beside those that are.
+/// Requests other than commands.
 const CONTROL: usize = 32;
 
-/// How soon one who sleeps looks for an answer again.
+/// Polling interval for the answer, which has no descriptor.
 const SOON: Duration = Duration::from_millis(2);
 
-/// How a link shall be.
+/// Options of a link.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct How {
-    /// Commands at once.
+    /// Most commands outstanding.
     pub(crate) depth: usize,
-    /// How long the target may take to answer.
+    /// Time limit for connecting.
     pub(crate) patience: Duration,
     /// Most bytes of data of one command.
     pub(crate) longest: u32,
-    /// How long who waits for a few of them polls before it sleeps; none: as long as that pays.
+    /// How long to poll before sleeping; `None`: adaptive.
     pub(crate) poll: Option<Duration>,
 }
 
-/// One that is being dialled.
+/// A connection being established.
 pub(crate) struct IserDial {
     link: Option<Iser>,
     answer: Receiver<Result<Vec<u8>, verbena::Error>>,
@@ -53,7 +53,7 @@ impl IserDial {
         to: SocketAddr,
         how: How,
     ) -> Result<IserDial, Error> {
-        // RFC 7145 §8.1: a response for each request, and what we said the target may send unasked.
+        // RFC 7145 §8.1: a response for each request, and the unexpected PDUs that we allow.
         let unasked = IserOffer::default().unexpected as usize;
         let (sends, receives) = (2 * how.depth + CONTROL, how.depth + CONTROL + unasked);
         let cq = device.cq(sends + receives)?;
@@ -61,7 +61,7 @@ impl IserDial {
         let orders = pd.memory(how.depth.max(1) * FRONT, Access::LOCAL_READ)?;
         let texts = pd.memory(TEXTS as usize * ROOM, Access::LOCAL_READ)?;
         let options = QpOptions {
-            // The end of a connection is then the end of its receives: nobody has to look for it.
+            // With this personality the end of the connection flushes the receives, so the link needs no other notification of it.
             personality: Some(Personality::Iwarp),
             limits: Limits {
                 sends,
@@ -102,14 +102,14 @@ impl IserDial {
         for slot in 0..receives as u64 {
             link.post(slot).map_err(Error::Link)?;
         }
-        // As Linux has it. Memory stays registered, so nobody may invalidate its tags; and addresses are those of the memory.
+        // As Linux does. Memory stays registered, so its STags may not be invalidated; addresses are virtual addresses.
         let hello = PrivateData {
             zero_based: false,
             invalidate: false,
         };
         let (told, answer) = channel();
         let done = move |result| {
-            // Who asked may have gone.
+            // The receiver may have been dropped.
             let _ = told.send(result);
         };
         link.qp.connect_from(None, to, &hello.emit(), done)?;
@@ -121,10 +121,10 @@ impl IserDial {
         })
     }
 
-    /// The link if it is there.
+    /// The link once it is established.
     pub(super) fn finish(&mut self) -> Result<Option<Iser>, Error> {
         match self.answer.try_recv() {
-            // What the target says of itself changes nothing: its addresses are not used, and its tags not invalidated.
+            // The target's private data is not needed: its addresses are not used, and its STags are not invalidated.
             Ok(Ok(_)) => Ok(self.link.take()),
             Ok(Err(error)) => Err(error.into()),
             Err(TryRecvError::Empty) if Instant::now() < self.end => Ok(None),
@@ -144,7 +144,7 @@ impl Dialling for IserDial {
     }
 
     fn sleep(&mut self, beside: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), Error> {
-        // The answer comes on a thread of the adapter and has no descriptor.
+        // The answer is delivered by a thread of the adapter and has no descriptor.
         rest(beside, None, timeout.min(SOON))
     }
 }

@@ -1,6 +1,5 @@
-//! What comes on a link: Sends with a PDU each, whose every length and number is checked before anybody hears of it.
-//! It promises that a response ends the one command it is for, and that a target which breaks a rule is named with the rule.
-//! It refuses to know what a PDU means to a session.
+//! Received Sends: each holds one PDU, whose lengths and sequence numbers are checked before it is reported. A response ends exactly the
+//! command whose tag it has. A violation is returned as text, and the link is closed with it as the reason.
 
 use verbena::low::{Direction, Wc};
 use verbena_wire::iscsi::{BHS_LEN, FromTarget, Lengths, Residual, ScsiResponse};
@@ -12,7 +11,7 @@ use super::{FRONT, Iser, ROOM, TAG, numbers, text};
 use crate::session::link::{News, Text};
 
 impl Iser {
-    /// A Send came; what is wrong with it if something is.
+    /// Processes a received Send. An error describes the violation.
     pub(super) fn hear(&mut self, wc: &Wc, news: &mut Vec<News>) -> Result<(), String> {
         if let Some(stag) = wc.invalidated {
             return Err(format!(
@@ -76,7 +75,7 @@ impl Iser {
         Ok(())
     }
 
-    /// Data moved without us. How much, the response says.
+    /// Counts data that was moved by RDMA, by the residual count of the response.
     fn count(&mut self, under: &Under, response: &ScsiResponse) {
         if scsi::Status::from_code(response.status) != scsi::Status::Good {
             return;

@@ -1,28 +1,27 @@
-//! The numbers of one connection (RFC 7143 §4.2.2): which command comes next, which ones the target takes, which status came last.
-//! They promise that no command leaves outside the target's window and that a status out of its turn is noticed. PDUs and tasks are
-//! not known here.
+//! Sequence numbers of one connection (RFC 7143 §4.2.2): CmdSN, the command window, ExpStatSN. No command is sent outside the target's
+//! window, and a SCSI Response with an unexpected StatSN is an error.
 
 use verbena_wire::iscsi::{Bhs, FromTarget, NO_TAG, Window, is_immediate, sn_lt};
 
-/// Where CmdSN and ExpStatSN stand in a request, ExpCmdSN and MaxCmdSN in an answer.
+/// Position of CmdSN and ExpStatSN in a request, and of ExpCmdSN and MaxCmdSN in a response.
 const CMD_SN: usize = 24;
 const EXP_STAT_SN: usize = 28;
 const EXP_CMD_SN: usize = 28;
 const MAX_CMD_SN: usize = 32;
 
-/// The numbers of one connection.
+/// Sequence numbers of one connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Numbers {
-    /// The next command's.
+    /// CmdSN of the next command.
     cmd_sn: u32,
     window: Window,
-    /// The next status's; none before the first one, which may be any.
+    /// ExpStatSN; `None` before the first status, which may have any.
     exp_stat_sn: Option<u32>,
 }
 
 impl Numbers {
     pub(super) fn new() -> Numbers {
-        // RFC 7143 §11.12.8: the first login says where numbers begin.
+        // RFC 7143 §11.12.8: the first login request sets the initial CmdSN.
         Numbers {
             cmd_sn: 1,
             window: Window {
@@ -33,12 +32,12 @@ impl Numbers {
         }
     }
 
-    /// Whether a request may leave. RFC 7143 §4.2.2.1: nothing beyond the window, but for immediate delivery.
+    /// Whether a request may be sent. RFC 7143 §4.2.2.1: nothing beyond MaxCmdSN, except for immediate delivery.
     pub(super) fn admit(&self, bhs: &Bhs) -> bool {
         is_immediate(bhs) || self.window.has_room_for(self.cmd_sn)
     }
 
-    /// Numbers a request that leaves now.
+    /// Fills in the sequence numbers of a request that is sent now.
     pub(super) fn stamp(&mut self, bhs: &mut Bhs) {
         put(bhs, CMD_SN, self.cmd_sn);
         put(bhs, EXP_STAT_SN, self.exp_stat_sn.unwrap_or(0));
@@ -47,7 +46,7 @@ impl Numbers {
         }
     }
 
-    /// Notes what an answer says; the number that was expected and the one that came if a response is out of its turn.
+    /// Evaluates the sequence numbers of a PDU. The error is the expected and the received StatSN of a response out of sequence.
     pub(super) fn note(&mut self, bhs: &Bhs, pdu: &FromTarget) -> Result<(), (u32, u32)> {
         self.window = self.window.after(Window {
             exp_cmd_sn: word(bhs, EXP_CMD_SN),
@@ -56,7 +55,7 @@ impl Numbers {
         let Some(got) = status_of(pdu) else {
             return Ok(());
         };
-        // RFC 7143 §4.2.2.2: on one connection that loses nothing, statuses come in their order.
+        // RFC 7143 §4.2.2.2: on a single reliable connection StatSN is in sequence.
         if let (FromTarget::ScsiResponse(_), Some(expected)) = (pdu, self.exp_stat_sn)
             && expected != got
         {
@@ -70,10 +69,10 @@ impl Numbers {
     }
 }
 
-/// The status number of a PDU, if it has one of its own.
+/// The StatSN of a PDU, if it consumes one.
 fn status_of(pdu: &FromTarget) -> Option<u32> {
     match pdu {
-        // A ping of the target has the number of the status to come.
+        // An unsolicited NOP-In carries the next StatSN without consuming it.
         FromTarget::NopIn(pdu) => (pdu.itt != NO_TAG).then_some(pdu.stat_sn),
         FromTarget::ScsiResponse(pdu) => Some(pdu.stat_sn),
         FromTarget::TaskResponse(pdu) => Some(pdu.stat_sn),

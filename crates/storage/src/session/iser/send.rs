@@ -1,6 +1,5 @@
-//! What leaves on a link: Sends wait for the target's window and its receives, are numbered, and are posted.
-//! It promises that those which wait leave in their order, but for immediate ones, and that a number is used only by what has left.
-//! It refuses to judge what they ask for.
+//! Sending: PDUs wait for the command window and for the target's receives, get their sequence numbers, and are posted. Waiting PDUs keep
+//! their order, except that immediate ones may overtake; a CmdSN is consumed only by what was posted.
 
 use verbena::low::{Data, Flags, PostError, SendOp, SendWr};
 use verbena_wire::iscsi::{Bhs, NO_TAG, is_immediate};
@@ -9,29 +8,29 @@ use verbena_wire::iser::{HEADER_LEN, IserHeader};
 use super::{FRONT, Iser, ROOM, TAG, TEXTS, numbers, text};
 use crate::session::link::Link;
 
-/// The number of Sends whose completion nobody waits for.
+/// Work request id of Sends without a completion.
 const NOBODY: u64 = u64::MAX;
 
-/// A Send that waits.
+/// A PDU that waits to be sent.
 pub(super) struct Waiting {
     pub(super) header: IserHeader,
     pub(super) bhs: Bhs,
     pub(super) data: Vec<u8>,
-    /// The number of the command, if it is one.
+    /// Task number, if it is a command.
     pub(super) task: Option<u32>,
 }
 
 type Posted = Result<(), (usize, PostError)>;
 
-/// What became of a Send.
+/// Result of posting a Send.
 enum Left {
     Gone,
-    /// There is no room for it now.
+    /// The send queue, or the buffers, are full.
     Later,
 }
 
 impl Iser {
-    /// Sends what may be sent, in order: what is for immediate delivery passes by what waits for the window.
+    /// Sends what may be sent, in order; immediate requests pass those that wait for the command window.
     pub(super) fn pump(&mut self) {
         let mut at = 0;
         while let Some(one) = self.waiting.get(at) {
@@ -55,7 +54,7 @@ impl Iser {
         self.numbers.admit(bhs) && (!bounded || self.asked.len() < self.limit)
     }
 
-    /// Numbers a Send and posts it.
+    /// Fills in sequence numbers and posts a Send.
     fn leave(&mut self, one: &Waiting) -> Result<Left, String> {
         let (mut bhs, before) = (one.bhs, self.numbers);
         self.numbers.stamp(&mut bhs);
@@ -78,7 +77,7 @@ impl Iser {
                 self.numbers = before;
                 Ok(Left::Later)
             }
-            // It has ended, and everything with it.
+            // The queue pair is in `Err`; the command is reported with the end of the link.
             Err((_, PostError::State(_))) => Ok(Left::Gone),
             Err((_, why)) => Err(why.to_string()),
         }
@@ -86,7 +85,7 @@ impl Iser {
 
     fn post_order(&self, task: u32, front: &[u8]) -> Result<Posted, String> {
         let at = task as usize * FRONT;
-        // The Send that lay here has reached the target, which has answered it.
+        // The previous Send in this buffer was answered, so it is complete.
         self.orders
             .write_at(at, front)
             .map_err(|error| text(&error))?;
@@ -102,7 +101,7 @@ impl Iser {
             return Ok(Err((0, PostError::Full(TEXTS as usize))));
         };
         let at = slot as usize * ROOM;
-        // RFC 7143 §11.7: a data segment is whole words.
+        // RFC 7143 §11.1: a data segment is padded to a multiple of 4 bytes.
         let len = FRONT + data.len().next_multiple_of(4);
         let pad = &[0; 3][..len - FRONT - data.len()];
         self.texts
@@ -130,7 +129,7 @@ impl Iser {
     }
 }
 
-/// A Send. What fails ends the queue pair, so only text waits for its completion. RFC 7145 §7.3.1: it is a solicited one.
+/// A Send. A failure ends the queue pair, so only a Send with a buffer is signaled. RFC 7145 §7.3.1: with Solicited Event.
 fn send(id: u64, data: Data<'_>) -> SendWr<'_> {
     let flags = match id {
         NOBODY => Flags::SOLICITED,

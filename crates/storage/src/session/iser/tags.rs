@@ -1,16 +1,15 @@
-//! Task tags of commands under way: the session's number of a command, and how often that number was used.
-//! They promise that a response finds the command it was meant for or none, so that one which comes twice ends nothing else.
-//! What a response says is not known here.
+//! Initiator task tags of outstanding commands: the session's task number and a counter. A response matches the command it was sent for or
+//! none, so that a repeated response ends nothing else.
 
 use verbena::low::Direction;
 
-/// Most numbers of a session.
+/// Limit on task numbers.
 const NUMBERS: u32 = 1 << 16;
-/// How often a number is used before its tags come again. The first half of a tag is never 0, as in those of logins and pings, and
-/// never so great that a tag could be the one that names nothing.
+/// The counter in the upper half of a tag runs from 1 to this value. It is not 0, as in tags of logins and NOP-Outs, and too small for
+/// the reserved tag 0xffffffff.
 const USES: u32 = 0x7fff;
 
-/// A command under way.
+/// An outstanding command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Under {
     pub(super) tag: u32,
@@ -18,16 +17,16 @@ pub(super) struct Under {
     pub(super) len: u32,
 }
 
-/// Commands under way, by the session's number.
+/// Outstanding commands, by task number.
 #[derive(Debug, Default)]
 pub(super) struct Tags {
     slots: Vec<Option<Under>>,
-    /// Commands there were.
+    /// Counter of the last tag.
     count: u32,
 }
 
 impl Tags {
-    /// A tag for a command; none if the number is too great, or in use.
+    /// A tag for a command; `None` if the task number is too large or in use.
     pub(super) fn take(&mut self, task: u32, direction: Direction, len: u32) -> Option<u32> {
         if task >= NUMBERS {
             return None;
@@ -47,7 +46,7 @@ impl Tags {
         Some(tag)
     }
 
-    /// Ends the command with this tag, if there is one; its number.
+    /// Ends the command with this tag. Returns its task number.
     pub(super) fn end(&mut self, tag: u32) -> Option<(u32, Under)> {
         let task = tag % NUMBERS;
         let slot = self.slots.get_mut(task as usize)?;
@@ -56,18 +55,18 @@ impl Tags {
         Some((task, under))
     }
 
-    /// The tag of the command with this number.
+    /// The tag of the command with this task number.
     pub(super) fn of(&self, task: u32) -> Option<u32> {
         let slot = self.slots.get(task as usize)?;
         slot.map(|under| under.tag)
     }
 
-    /// How many there are.
+    /// Number of outstanding commands.
     pub(super) fn len(&self) -> usize {
         self.slots.iter().flatten().count()
     }
 
-    /// Ends all of them; their numbers.
+    /// Ends all commands. Returns their task numbers.
     pub(super) fn end_all(&mut self) -> impl Iterator<Item = u32> {
         let slots = core::mem::take(&mut self.slots);
         let numbered = slots.into_iter().enumerate();

@@ -1,4 +1,4 @@
-//! Stories between a link and a target that does as it is told: bytes, windows, data, and answers that nobody should give.
+//! A link and a scripted target: encoding, command window, data, and invalid responses.
 
 mod hostile;
 mod peer;
@@ -25,7 +25,7 @@ const HOW: How = How {
     poll: None,
 };
 
-/// What a login might have come to; the target takes so many requests that it did not ask for.
+/// The result of a login; `unexpected_there` is the target's MaxOutstandingUnexpectedPDUs.
 fn settled(unexpected_there: u32) -> Settled {
     Settled {
         terms: Terms::DEFAULT,
@@ -88,7 +88,7 @@ fn ping(link: &mut Iser, itt: u32) {
     link.say(&ping.emit(), b"").unwrap();
 }
 
-/// News, once there are some.
+/// Polls until there are events.
 fn news(link: &mut Iser) -> Vec<News> {
     let (mut news, end) = (Vec::new(), std::time::Instant::now() + HOW.patience);
     while news.is_empty() {
@@ -124,7 +124,7 @@ fn a_connection_begins_with_what_we_cannot_do() {
     assert_eq!(peer.private, [0xc0, 0, 0, 0]);
 }
 
-/// RFC 7145 §9.2: the tag is the buffer's, the base its address; RFC 7143 §11.3: the command behind it.
+/// RFC 7145 §9.2: the STag of the buffer, and its address as base; RFC 7143 §11.3: followed by the command.
 #[test]
 fn a_command_names_the_memory_of_its_data() {
     let (mut link, mut peer) = logged_in();
@@ -155,7 +155,7 @@ fn a_command_names_the_memory_of_its_data() {
         expected.extend([0, sn, 0, task as u8]);
         expected.extend(1536_u32.to_be_bytes());
         expected.extend([0, 0, 0, sn]);
-        // The first response had 7.
+        // The StatSN of the first response was 7.
         expected.extend([0, 0, 0, if task == 5 { 0 } else { 8 }]);
         expected.extend(Cdb::read(0x1122, 7).bytes());
         assert_eq!(bytes, expected, "{direction:?}");
@@ -203,7 +203,7 @@ fn the_target_writes_and_reads_memory_by_itself() {
     );
 }
 
-/// RFC 7143 §4.2.2.1: commands wait for the window, and what is for immediate delivery does not.
+/// RFC 7143 §4.2.2.1: commands wait for the command window, requests for immediate delivery do not.
 #[test]
 fn commands_wait_for_the_window() {
     let (mut link, mut peer) = logged_in();
@@ -218,7 +218,7 @@ fn commands_wait_for_the_window() {
         panic!("{pdu}")
     };
     assert_eq!((nop.itt, nop.cmd_sn, nop.immediate), (9, 2, true));
-    // Two more, and no more than that.
+    // The window opens by two.
     peer.respond(first.itt, 1, 3, Residual::None);
     assert_eq!(responded(&news(&mut link)), [0]);
     ping(&mut link, 10);
@@ -227,7 +227,7 @@ fn commands_wait_for_the_window() {
     assert!(matches!(peer.hear().1, FromInitiator::NopOut(nop) if nop.cmd_sn == 4));
 }
 
-/// One that has not left is taken back and uses up no number; one that has is the target's, and so is its memory, until the link ends.
+/// A command that was not sent can be cancelled and consumes no CmdSN; one that was sent stays bound, and so does its memory, until the link ends.
 #[test]
 fn only_what_has_not_left_can_be_taken_back() {
     let (mut link, mut peer) = logged_in();
@@ -251,7 +251,7 @@ fn only_what_has_not_left_can_be_taken_back() {
         ),
         "{flushed:?}"
     );
-    // Its number is free again.
+    // Its task number is free again.
     plain(&mut link, 1);
     peer.respond(first.itt, 1, 3, Residual::None);
     assert_eq!(responded(&news(&mut link)), [0]);
@@ -262,7 +262,7 @@ fn only_what_has_not_left_can_be_taken_back() {
     assert_eq!(next, [(2, 2), (3, 1)]);
 }
 
-/// RFC 7145 §8.1: the target has receives for so many requests that it did not ask for.
+/// RFC 7145 §8.1: the target has receives for a limited number of unexpected requests.
 #[test]
 fn requests_wait_for_receives() {
     let (mut link, mut peer) = pair(HOW);

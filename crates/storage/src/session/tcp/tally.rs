@@ -1,6 +1,5 @@
-//! How much of a command's data has moved, by the headers that the adapter passes up: data that came, and data that was asked for.
-//! It promises that only what is in order counts (RFC 7143 §13.18, §13.19), what leaves a hole or comes twice does not, and that a target
-//! cannot make it grow. It refuses to judge: whether that was enough, the session knows.
+//! The bytes of a command's data that were moved, from the headers that the adapter delivers: Data-In and R2T. Only contiguous data is
+//! counted (RFC 7143 §13.18, §13.19); gaps and repetitions are not. The table has no more entries than there are commands.
 
 use std::collections::hash_map::Entry;
 
@@ -10,10 +9,10 @@ use verbena_wire::iscsi::{Bhs, Lengths, Opcode};
 
 use crate::session::link::Carried;
 
-/// What moved for the commands of one link, by their task tags.
+/// Bytes moved for the commands of one link, by initiator task tag.
 #[derive(Default)]
 pub(super) struct Tally {
-    /// Bytes of a write that leave without being asked for, if there are so many.
+    /// Most bytes of a write that are sent without an R2T.
     unasked: u32,
     open: FxHashMap<u32, Carried>,
 }
@@ -26,7 +25,7 @@ impl Tally {
         }
     }
 
-    /// Data came to its place. False if there is none, it is not the next, or it is for nobody: there are `most` commands.
+    /// Counts a Data-In. False if it has no data, is not contiguous, or belongs to no command: there are `most` of them.
     pub(super) fn came(&mut self, bhs: &Bhs, most: usize) -> bool {
         let len = Lengths::of(bhs).data;
         if len == 0 {
@@ -36,7 +35,7 @@ impl Tally {
         carried.is_some_and(|carried| count(&mut carried.came, 0, offset(bhs), len))
     }
 
-    /// Data was asked for. False if nobody has it: there are `most` commands.
+    /// Counts an R2T. False if it belongs to no command: there are `most` of them.
     pub(super) fn asked(&mut self, bhs: &Bhs, most: usize) -> bool {
         let begin = self.unasked;
         let Some(carried) = self.of(bhs, most) else {
@@ -46,9 +45,9 @@ impl Tally {
         true
     }
 
-    /// The end of a command, which may bring the last data along.
+    /// Ends a command with its response, which may be a Data-In with data.
     pub(super) fn close(&mut self, bhs: &Bhs) -> Carried {
-        // Most reads are one PDU: nothing was kept for them.
+        // Most reads are one PDU, for which there is no entry.
         let open = if self.open.is_empty() {
             None
         } else {
@@ -62,12 +61,12 @@ impl Tally {
         carried
     }
 
-    /// Nothing more comes for this tag.
+    /// Removes a tag.
     pub(super) fn forget(&mut self, tag: u32) {
         self.open.remove(&tag);
     }
 
-    /// What has moved for this tag; none if it cannot be a command's, since all have one.
+    /// The entry of a tag, or a new one; `None` if there are as many entries as commands.
     fn of(&mut self, bhs: &Bhs, most: usize) -> Option<&mut Carried> {
         let (fresh, full) = (self.fresh(), self.open.len() >= most);
         match self.open.entry(tag(bhs)) {
@@ -83,7 +82,7 @@ impl Tally {
     }
 }
 
-/// Counts what is next. Who begins again has a tag that was used before.
+/// Counts contiguous data. An offset equal to `begin` restarts the count: the tag is used by a new command.
 fn count(sum: &mut u32, begin: u32, offset: u32, len: u32) -> bool {
     let next = offset == *sum || offset == begin;
     if next {
@@ -97,7 +96,7 @@ pub(super) fn tag(bhs: &Bhs) -> u32 {
     word(bhs, 16)
 }
 
-/// Where the data belongs that comes, or that is asked for.
+/// Buffer offset of a Data-In or R2T.
 fn offset(bhs: &Bhs) -> u32 {
     word(bhs, 40)
 }

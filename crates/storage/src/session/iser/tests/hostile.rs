@@ -1,4 +1,4 @@
-//! Targets that break rules, and such that go: the commands end, the link ends, and the reason is said.
+//! Targets that violate the protocol or disconnect: the commands end, the link ends, and the reason is reported.
 
 use verbena::Status;
 use verbena::low::{Data, Direction, Remote, SendOp};
@@ -10,7 +10,7 @@ use super::peer::{Peer, pair_in, response};
 use super::{HOW, Link, News, command, logged_in, news, plain, settled};
 use crate::blocks::Place;
 
-/// What follows when the target does this while a command is under way, whose tag it knows.
+/// The reported reason after the target's action while a command is outstanding, whose tag is passed.
 fn after(wrong: impl FnOnce(&mut Peer, u32)) -> String {
     let (mut link, mut peer) = logged_in();
     plain(&mut link, 4);
@@ -93,7 +93,7 @@ fn statuses_out_of_their_turn() {
     assert_eq!(why, "status 6 came, expected 5");
 }
 
-/// Memory of a session outlives its commands: whatever the target tries, it stays.
+/// Memory of a session stays registered beyond its commands: the target cannot invalidate it.
 #[test]
 fn tags_cannot_be_invalidated() {
     let (mut link, mut peer) = logged_in();
@@ -159,7 +159,7 @@ fn an_end_of_our_own() {
     assert!(more.is_empty(), "once");
 }
 
-/// What a command that counts as lost was to read may be used for something else at once.
+/// After the link has ended, memory of a lost command may be reused at once: the target cannot access it.
 #[test]
 fn memory_is_out_of_reach_after_the_end() {
     let (mut link, mut peer) = logged_in();

@@ -1,4 +1,4 @@
-//! A target that does as it is told: a queue pair of another domain, with Sends in and out and data by RDMA.
+//! A scripted target: a queue pair in another protection domain, which sends, receives, and moves data by RDMA.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -27,10 +27,10 @@ pub(super) struct Peer {
     receives: Memory,
     data: Memory,
     said: Cell<usize>,
-    /// What the link said when it asked for the connection.
+    /// Private data of the link's connection request.
     pub(super) private: Vec<u8>,
     pub(super) device: Device,
-    /// The link's own domain, for memory of its commands.
+    /// The link's protection domain, for memory of its commands.
     pub(super) initiator_pd: Pd,
 }
 
@@ -41,7 +41,7 @@ pub(super) fn pair(how: How) -> (Iser, Peer) {
     pair_in(&device, &ours, how)
 }
 
-/// The same with a device and a domain that are there.
+/// As [`pair`], with a given device and protection domain.
 pub(super) fn pair_in(device: &Device, ours: &Pd, how: How) -> (Iser, Peer) {
     let theirs = device.pd().unwrap();
     let listener = device.listen("127.0.0.1:0").unwrap();
@@ -85,14 +85,14 @@ impl Peer {
         self.qp.post_recv(&[RecvWr { id, scatter }]).unwrap();
     }
 
-    /// The next completion of this kind.
+    /// The next completion of this kind, which has to be a success.
     fn until(&self, op: WcOp) -> Wc {
         let wc = self.ended(op);
         assert_eq!(wc.status, Status::Success);
         wc
     }
 
-    /// The same, however it ended.
+    /// The next completion of this kind, with any status.
     fn ended(&self, op: WcOp) -> Wc {
         let end = Instant::now() + PATIENCE;
         let mut one = [BLANK];
@@ -116,7 +116,7 @@ impl Peer {
         bytes
     }
 
-    /// The same, taken apart.
+    /// The next Send of the link, parsed.
     pub(super) fn hear(&mut self) -> (IserHeader, FromInitiator, Vec<u8>) {
         let bytes = self.bytes();
         let header = IserHeader::parse(&bytes).unwrap();
@@ -136,20 +136,20 @@ impl Peer {
         self.qp.post_send(&[wr]).unwrap();
     }
 
-    /// A Send of these bytes.
+    /// Sends these bytes.
     pub(super) fn raw(&self, bytes: &[u8], invalidate: Option<Stag>) {
         let op = SendOp::Send {
             invalidate,
             immediate: None,
         };
-        // A place of its own for each of a test's few Sends.
+        // A buffer of its own for each of a test's few Sends.
         let at = self.said.get();
         self.said.set(at + SLOT);
         self.data.write_at(at, bytes).unwrap();
         self.work(op, Data::Gather(&[self.data.sge(at, bytes.len()).unwrap()]));
     }
 
-    /// A PDU.
+    /// Sends a PDU.
     pub(super) fn say(&self, bhs: &Bhs, data: &[u8]) {
         let header = IserHeader::default().emit();
         self.raw(&[&header[..], bhs, data].concat(), None);
@@ -160,7 +160,7 @@ impl Peer {
         self.say(&response(itt, stat_sn, max_cmd_sn, residual).emit(), &[]);
     }
 
-    /// The answer to a ping.
+    /// The answer to a NOP-Out.
     pub(super) fn pong(&self, itt: u32, stat_sn: u32, max_cmd_sn: u32) {
         let nop = NopIn {
             data_len: 0,
@@ -180,7 +180,7 @@ impl Peer {
         }
     }
 
-    /// Data into memory of a command.
+    /// RDMA Write into memory of a command.
     pub(super) fn write(&self, to: (Stag, u64), bytes: &[u8]) {
         let op = SendOp::Write {
             remote: Peer::remote(to),
@@ -190,7 +190,7 @@ impl Peer {
         self.until(WcOp::Write);
     }
 
-    /// The same where it may be refused; whether it was done.
+    /// RDMA Write that may fail; whether it succeeded.
     pub(super) fn tries_to_write(&self, to: (Stag, u64), bytes: &[u8]) -> bool {
         self.data.write_at(0, bytes).unwrap();
         let op = SendOp::Write {
@@ -201,7 +201,7 @@ impl Peer {
         self.ended(WcOp::Write).status == Status::Success
     }
 
-    /// Data from memory of a command.
+    /// RDMA Read from memory of a command.
     pub(super) fn read(&self, from: (Stag, u64), len: usize) -> Vec<u8> {
         let op = SendOp::Read {
             remote: Peer::remote(from),
@@ -214,7 +214,7 @@ impl Peer {
         bytes
     }
 
-    /// Hangs up.
+    /// Disconnects.
     pub(super) fn leave(&self) {
         assert!(self.qp.disconnect());
     }

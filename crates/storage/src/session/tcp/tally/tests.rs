@@ -1,4 +1,4 @@
-//! Sums of what is in order, for every kind of terms, and a target that names tags which nobody has.
+//! Counts of contiguous data for all combinations of parameters, and a target that uses tags of no command.
 
 use verbena_wire::iscsi::{BHS_LEN, DataIn, Lun, NO_TAG, R2t, Residual, Window};
 
@@ -41,7 +41,7 @@ fn r2t(itt: u32, offset: u32, len: u32) -> Bhs {
     pdu.emit()
 }
 
-/// A SCSI Response, as far as this looks at it.
+/// A SCSI Response with the fields that are used here.
 fn response(itt: u32) -> Bhs {
     let mut bhs: Bhs = [0; BHS_LEN];
     bhs[0] = 0x21;
