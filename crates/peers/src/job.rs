@@ -33,7 +33,7 @@ pub(crate) enum Kind {
     Stream,
     /// Verbena: memory and throughput of many connections
     Many,
-    /// Verbena: wake-ups of a connection that nobody uses
+    /// Verbena: wake-ups of an idle connection
     Idle,
 }
 
