@@ -42,7 +42,7 @@ pub struct Doorbell {
 pub struct Malformed(pub u64);
 
 impl Doorbell {
-    /// As the register is written.
+    /// The register value.
     pub const fn pack(self) -> u64 {
         let armed = if self.armed { ARMED } else { 0 };
         let read = match self.read {
