@@ -147,7 +147,7 @@ pub struct Qp {
     init: QpInit,
     tails: Tails,
     desk: Desk<Inner>,
-    /// Somebody wanted acknowledgements to leave and found another at work, who might have them wait.
+    /// A thread wanted acknowledgements to be sent and found the lock held by another, which might defer them.
     acks_due: AtomicBool,
 }
 

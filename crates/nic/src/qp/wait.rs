@@ -4,7 +4,6 @@
 //!
 //! Every access to memory, and the effect of a pending entry on it:
 //!
-//!
 //! | access | effect |
 //! | --- | --- |
 //! | posting | no lookup |
