@@ -40,7 +40,7 @@ pub(super) struct Blocked {
 pub(super) enum Why {
     /// A message has no receive.
     Receive,
-    /// The next request changes memory of responses that have not left; bytes framed and accepted by then.
+    /// The next request changes memory of responses that have not been sent; bytes framed and accepted by then.
     Responses { framed: u64, accepted: u64 },
     /// The entry that the next bytes or the last request need, and the violation if it is not registered in time. A queue pair that
     /// waits for it cannot be moved.
