@@ -1,6 +1,6 @@
 //! The adapter: functions, each with its own range of every kind of number (V1).
-//! No two functions share a number or an STag, and the physical function exists from the start. A removed function's ranges can
-//! be given to another; its function number and its STag keys are not used again.
+//! The ranges of two functions never overlap, and the physical function exists from the start. A removed function's ranges can
+//! be given to another; its function number is not used again.
 
 mod ranges;
 
@@ -31,8 +31,8 @@ pub struct Adapter {
 #[derive(Debug, Default)]
 struct Functions {
     all: BTreeMap<u32, (Arc<Function>, Ranges)>,
-    /// Functions made so far, removed ones included. A function number is never used again, because the seed of STag keys is derived
-    /// from it: STags of a removed function must not name anything of another.
+    /// Functions made so far, removed ones included. A function number is never used again, because the seed of STag indexes and
+    /// keys is derived from it: the next function with the same range must not repeat the STags of a removed one.
     made: u32,
     cursor: Cursor,
 }

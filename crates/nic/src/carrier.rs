@@ -1,6 +1,6 @@
 //! The carrier moves bytes between a queue pair and a socket, a simulated link or a test.
 //! A queue pair names where the next bytes go or come from, and a carrier moves them and returns only how many
-//! (docs/ARCHITECTURE.md). A carrier does not block and does not look at the bytes.
+//! (docs/ARCHITECTURE.md). A carrier does not block and does not interpret the bytes.
 
 use verbena_mem::{Sources, Targets};
 

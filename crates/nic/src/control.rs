@@ -1,6 +1,6 @@
 //! A control queue pair (V5): registrations, creations and destructions that are queued and done later, in order.
 //! A request is done after all that were posted before it, the number of what it creates is known when it is posted, and each
-//! ends in one completion on the queue's own completion queue. Requests are done by the thread that calls
+//! request that is done ends in one completion, if there is a completion queue. Requests are done by the thread that calls
 //! [`Function::run_control`](crate::Function::run_control).
 //!
 //! Until its request is done, a new object is *pending*. Work that needs a pending region waits for it (`qp/wait.rs`);

@@ -80,7 +80,7 @@ pub enum EqError {
         "the read indicator at {read} cannot advance by {by}: the write indicator stands at {written}"
     )]
     Beyond {
-        /// Where it stands.
+        /// The read indicator.
         read: u32,
         /// How far it should go.
         by: u32,
@@ -115,7 +115,7 @@ pub enum EqError {
 pub struct Outcome {
     /// Signal now.
     pub signal: Option<Signal>,
-    /// Call [`EventQueue::tick`] at this moment.
+    /// Call [`EventQueue::tick`] at this time.
     pub due: Option<Time>,
     /// The queue has no room any more: reported once until it has.
     pub overflow: bool,
@@ -125,7 +125,7 @@ pub struct Outcome {
 #[derive(Debug)]
 pub struct EventQueue {
     word: AtomicU64,
-    /// How to signal, as the last event said.
+    /// How to signal, as passed with the last event.
     signal: AtomicU32,
     /// Position after the last entry, including one that is being written: stored before its code is, when the word does not count it yet.
     placed: AtomicU32,
@@ -148,7 +148,7 @@ struct End {
     adaptive: Adaptive,
     /// The overflow was reported.
     told: bool,
-    /// Where the read indicator stood when the backlog was last looked at.
+    /// The read indicator when room was last checked.
     seen: u32,
 }
 

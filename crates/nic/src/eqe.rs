@@ -51,7 +51,7 @@ pub enum Class {
 pub enum OnChannel {
     /// Its pool holds fewer buffers than its threshold.
     BuffersLow,
-    /// Descriptors came back.
+    /// Descriptors were returned.
     Returned,
     /// The host posted buffers that it may not post.
     IllegalPost,

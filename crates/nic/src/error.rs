@@ -18,7 +18,7 @@ use crate::state::QpState;
 /// Whose fault an error is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// The caller asked for something that makes no sense.
+    /// The request is invalid.
     Misuse,
     /// The request is valid, but a limit is reached.
     Exhausted,

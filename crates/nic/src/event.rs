@@ -47,7 +47,7 @@ pub enum Event {
         /// The queue pair.
         qp: u32,
     },
-    /// A peer's first message arrived.
+    /// The peer's capabilities arrived, with the required nonce if there is one.
     Established {
         /// The queue pair.
         qp: u32,

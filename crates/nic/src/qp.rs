@@ -327,7 +327,7 @@ impl Qp {
         self.desk.look(Inner::awaits_peer)
     }
 
-    /// The peer has said that it has no receive, and its READY is waited for.
+    /// The peer has reported that it has no receive, and its READY is waited for.
     pub fn waits_for_receive(&self) -> bool {
         self.desk.look(|inner| {
             let stream = inner.stream.as_ref();

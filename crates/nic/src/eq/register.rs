@@ -16,7 +16,7 @@ const RESERVED: u64 = 0x1fff << 48;
 pub enum Indicator {
     /// Nothing (valid = 0): it stays.
     Keep,
-    /// It stands at this position.
+    /// It is at this position.
     At(u32),
     /// It advances by so many entries, in whichever memory they were, so that one thread may advance while another
     /// switches.

@@ -54,7 +54,7 @@ impl Function {
         self.register_with(pd, |tpt| tpt.allocate_window(ty, pd))
     }
 
-    /// An STag without memory, with room for a registration of up to `pages` pages by a work request (M4). What it will stand for is
+    /// An STag without memory, with room for a registration of up to `pages` pages by a work request (M4). Its region is
     /// set by [`Tpt::prepare`], and the work request executes the registration.
     pub fn allocate_stag(&self, pd: Pd, pages: u32) -> Result<Stag, Error> {
         self.register_with(pd, |tpt| tpt.allocate_stag(pd, pages))

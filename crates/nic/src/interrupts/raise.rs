@@ -1,5 +1,5 @@
 //! Raising an event: finding its queue and signal, writing the entry, firing (E7, E8).
-//! It allocates only when a queue is full (the backlog), takes one short lock, and fires without any. An event that can neither be
+//! It allocates only when a queue is full (the backlog), holds only short locks, and fires without any. An event that can neither be
 //! written nor kept shuts the adapter down.
 
 use super::*;

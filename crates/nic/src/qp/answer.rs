@@ -1,6 +1,6 @@
 //! Answering the peer: reads and atomics, in order of their requests (M10, M15).
 //! They are checked, and atomics executed, on arrival; a right that is revoked meanwhile is respected, and a read that fails late
-//! reports how far it came. Later requests of the peer that change the memory are handled in [`super::in_order`].
+//! reports how much was answered. Later requests of the peer that change the memory are handled in [`super::in_order`].
 
 use verbena_mem::{Access, Gather, Reach, Refusal, Spend, atomic};
 use verbena_stream::{Message, Offender, Outgoing, Violation};

@@ -1,6 +1,6 @@
 //! Fast path of receiving: a whole Send, Write or acknowledgement that was expected next is placed and completed at once.
-//! It has the same effects as the general path, and changes nothing if anything is unusual: every error is left to the general path,
-//! which knows its consequences.
+//! It has the same effects as the general path. If anything is unusual it does at most claim the receive, and leaves the frame to the
+//! general path, which handles every error.
 
 use verbena_mem::{Access, Reach};
 use verbena_stream::{Foreseen, What};

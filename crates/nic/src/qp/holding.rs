@@ -132,7 +132,7 @@ impl Inner {
         self.holding = None;
         let cause = match before {
             Mark::Message(_) => "the peer began a message for a shared receive and did not go on",
-            // It is slow, and bytes that it sent before it heard of the receive come first. The receive is returned to the queue.
+            // It is slow, and bytes that it sent before it received READY come first. The receive is returned to the queue.
             Mark::Promise { bytes_in } if self.counters.bytes_in > bytes_in => {
                 return self.leave_line(init, out);
             }

@@ -1,5 +1,5 @@
 //! A connection's queue pair as plain data, to be moved to another function or another process (V1).
-//! Everything that is not done moves along, at whatever byte it stands, and a queue pair that cannot be moved stays as it was. The
+//! Everything that is not done is moved along, at any byte of the stream, and a queue pair that cannot be moved stays as it was. The
 //! peer takes no part in it, and the connection's descriptor is passed separately.
 //!
 //! | part | how it is moved |

@@ -262,7 +262,7 @@ impl Inner {
         }
         self.rfc7306 = rfc7306;
         if matches!(next, QpState::Rts | QpState::Sqd) {
-            // Draining or not, it was in RTS before.
+            // It may send at once, and this stream has not announced it yet.
             self.announce_active();
         }
         true

@@ -1,6 +1,6 @@
 //! Fast path of sending: a whole Send or Write that may be sent now is begun, framed and marked as sent at once.
-//! It makes the same frames and the same marks as the general path, and changes nothing in doubt: fences, drained queues, refused memory
-//! and peers that are not ready are left to the general path.
+//! It makes the same frames and the same marks as the general path, and leaves fences, drained queues, refused memory and
+//! peers that are not ready to the general path. Only memory that is unmapped while it is copied fails the request here.
 
 use verbena_mem::Refusal;
 use verbena_stream::Message;

@@ -1,5 +1,5 @@
 //! Bytes that were received and cannot be parsed yet: the beginning of a frame, or messages behind one that waits.
-//! A byte is moved at most once on its way through, and an idle stage holds no large buffer.
+//! Bytes are moved to the front of the buffer only when there is no room behind them, and an idle stage holds no large buffer.
 
 use serde::{Deserialize, Serialize};
 

@@ -23,7 +23,7 @@ mod plain {
         assert!(rx.is_empty() && rx.pop().is_none());
     }
 
-    /// Every pattern of bursts against a `VecDeque`-like queue.
+    /// Every pattern of bursts against a `VecDeque`.
     #[test]
     fn bursts_of_every_length_behave_like_a_plain_queue() {
         for burst in 1..=3 * SLOTS {

@@ -196,7 +196,7 @@ impl World {
         }
     }
 
-    /// Carries bytes until no side sends; the queue is pumped only when it asks for it.
+    /// Carries bytes until no side sends; the queue is pumped only when the outbox says so.
     fn run(&mut self) {
         loop {
             let mut moved = 0;
