@@ -265,7 +265,7 @@ pub(crate) struct Consumer<T> {
     seen: usize,
 }
 
-// SAFETY: as for the producer.
+// SAFETY: `place.chunk` points to a chunk of the queue, which `shared` keeps alive; nothing is tied to a thread.
 unsafe impl<T: Send> Send for Consumer<T> {}
 
 impl<T> Consumer<T> {

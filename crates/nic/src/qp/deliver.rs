@@ -1,5 +1,5 @@
 //! What a queue pair does with a message that has arrived in full.
-//! A message completes exactly one receive, and a response ends exactly the request it belongs to. The bytes have been placed before.
+//! A Send or immediate data completes exactly one receive, and a response ends exactly the request it belongs to. The bytes have been placed before.
 
 use verbena_stream::Delivery;
 use verbena_wire::Rsn;

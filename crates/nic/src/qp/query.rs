@@ -40,7 +40,7 @@ pub struct Outlook {
     pub awaits_peer: bool,
     /// Bytes sent on the stream so far, whose TCP acknowledgement is expected.
     pub sent: u64,
-    /// The queue pair has failed, and its last frames have not been sent yet: a peer that does not read must not keep it.
+    /// The queue pair is closing or has failed: a peer that does not read its last frames must not keep it.
     pub dying: bool,
 }
 
