@@ -1,6 +1,6 @@
 //! Instructions of the adapter's operations, to be counted by callgrind; docs/performance.md has the commands and the numbers.
-//! The program runs one fixed scenario, `instructions CASE SIZE N`, so that the difference of two N's is N's cost alone.
-//! It refuses to measure anything itself.
+//! The program runs one fixed scenario, `instructions CASE SIZE N`, so that the difference of two N's is N's cost alone. It measures
+//! nothing itself.
 
 #![allow(missing_docs, reason = "a program, not a library")]
 

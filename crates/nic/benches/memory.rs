@@ -1,6 +1,5 @@
 //! Memory per idle queue pair and per region: the growth of the process, divided; docs/performance.md has the numbers.
-//! It counts pages that the process really holds, so it includes what the allocator adds.
-//! It refuses to run elsewhere than on Linux, where the system tells them.
+//! It counts resident pages, so it includes the allocator's overhead. It runs on Linux only, where they are in `/proc`.
 
 #![allow(missing_docs, reason = "a program, not a library")]
 
@@ -61,7 +60,7 @@ fn main() {
     report("a region on shared translation", before, REGIONS);
 }
 
-/// A Send of 64 KiB that the peer takes without keeping it.
+/// A Send of 64 KiB that the peer receives without keeping it.
 fn send_large(
     wire: &mut Wire,
     (a, qp): (&mut Host, &Qp),
@@ -101,7 +100,7 @@ fn report(what: &str, before: usize, count: usize) {
     );
 }
 
-/// Bytes of this process that are in memory.
+/// Resident bytes of this process.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux tells");
     let pages = statm

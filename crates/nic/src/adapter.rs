@@ -1,6 +1,6 @@
-//! The adapter: functions, each with its own share of everything (DESIGN §9, V1).
-//! It promises that no two functions share a number or an STag, that the physical function is there from the start,
-//! and that what is left is what can be given out. It refuses to look into functions.
+//! The adapter: functions, each with its own range of every kind of number (V1).
+//! The ranges of two functions never overlap, and the physical function exists from the start. A removed function's ranges can
+//! be given to another; its function number is not used again.
 
 mod ranges;
 
@@ -31,8 +31,8 @@ pub struct Adapter {
 #[derive(Debug, Default)]
 struct Functions {
     all: BTreeMap<u32, (Arc<Function>, Ranges)>,
-    /// Functions that there were. A number never comes again, and STags are made of it: those of a function that is gone
-    /// must not name anything of another.
+    /// Functions made so far, removed ones included. A function number is never used again, because the seed of STag indexes and
+    /// keys is derived from it: the next function with the same range must not repeat the STags of a removed one.
     made: u32,
     cursor: Cursor,
 }
@@ -92,10 +92,10 @@ impl Adapter {
         Ok(function)
     }
 
-    /// Removes a virtual function that has no objects; its shares can be given to others then. Whoever still holds it can
-    /// make nothing in it any more.
+    /// Removes a virtual function that has no objects; its ranges can then be given to others. No object can be created through
+    /// handles to it that still exist.
     ///
-    /// One that has objects stays as it is: nothing is taken from under a program that uses it (N9).
+    /// A function that has objects stays as it is: nothing is removed while a program uses it (N9).
     pub fn remove_function(&self, number: u32) -> Result<(), Error> {
         if number == 0 {
             return Err(Error::Physical);
@@ -109,7 +109,7 @@ impl Adapter {
         Ok(())
     }
 
-    /// Functions there are.
+    /// How many functions exist.
     pub fn functions(&self) -> u32 {
         self.functions.read().all.len() as u32
     }
@@ -119,7 +119,7 @@ impl Adapter {
         self.functions.read().all.keys().copied().collect()
     }
 
-    /// What a function can still be promised: the longest run of each kind that no function has.
+    /// The largest share of each kind that a new function can get: the longest run of numbers that no function has.
     pub fn left(&self) -> Shares {
         ranges::left(&self.functions.read().ranges())
     }
@@ -129,12 +129,12 @@ impl Adapter {
         self.entry(number, |(function, _)| function.clone())
     }
 
-    /// Where a function's numbers lie among the adapter's.
+    /// The function's ranges in the adapter's numbers.
     pub fn ranges(&self, number: u32) -> Result<Ranges, Error> {
         self.entry(number, |(_, ranges)| ranges.clone())
     }
 
-    /// The adapter's number of a queue pair that its function calls `qp`.
+    /// The adapter's number of a queue pair that has number `qp` in its function.
     pub fn number_of_qp(&self, function: u32, qp: u32) -> Result<u32, Error> {
         let qps = self.ranges(function)?.qps;
         let number = qp
@@ -147,7 +147,7 @@ impl Adapter {
         })
     }
 
-    /// The function of a queue pair by the adapter's number, and what the function calls it.
+    /// The function of a queue pair by the adapter's number, and the queue pair's number in that function.
     pub fn find_qp(&self, number: u32) -> Result<(Arc<Function>, u32), Error> {
         let functions = self.functions.read();
         let object = Object::Qp;

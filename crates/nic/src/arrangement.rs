@@ -1,16 +1,16 @@
-//! Arrangements: how many event queues and vectors there are, and who shares them, by name (E9).
-//! Each promises the whole map for any number of processors; together they are every combination the source lists and the rest of the grid.
-//! They refuse to know what was granted: vectors that are missing are shared later.
+//! Arrangements: how many event queues and vectors there are, and which duties and processors share one, by name (E9).
+//! Each arrangement yields a complete map for any number of processors; together they are all combinations listed in docs/events.md
+//! and the rest of the grid. Vectors that the host did not grant are shared later.
 
 use crate::message_map::{Duty, FLAT_VECTORS, FlatMap, MapError, MessageMap, Route};
 use crate::vector::Signal;
 
-/// Who shares one of something.
+/// How duties and processors share queues or vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Spread {
     /// There is none: the legacy line.
     None,
-    /// All.
+    /// One for all.
     One,
     /// One per processor.
     PerProcessor,
@@ -18,7 +18,7 @@ pub enum Spread {
     PerDuty,
     /// One per duty and processor.
     PerBoth,
-    /// So many per processor, among which its duties are dealt.
+    /// So many per processor, over which its duties are distributed.
     Several(u16),
     /// One for so many queues in a row.
     Grouped(u16),
@@ -66,7 +66,7 @@ macro_rules! arrangements {
             /// All of them.
             pub const ALL: &[Arrangement] = &[$(Arrangement::$name,)+];
 
-            /// Who shares a queue, and who shares a vector.
+            /// How queues and how vectors are shared.
             pub const fn spreads(self) -> (Spread, Spread) {
                 match self {
                     $(Arrangement::$name => ($queues, $vectors),)+
@@ -124,12 +124,12 @@ arrangements! {
 }
 
 impl Arrangement {
-    /// Queues that it needs.
+    /// Queues needed.
     pub fn queues(self, processors: u16) -> u16 {
         self.spreads().0.count(processors, 0)
     }
 
-    /// Vectors that it asks for.
+    /// Vectors requested.
     pub fn vectors(self, processors: u16) -> u16 {
         self.spreads().1.count(processors, self.queues(processors))
     }
@@ -152,7 +152,7 @@ impl Arrangement {
         })
     }
 
-    /// The flat map: each queue with the first vector that the map has for it, as far as five bits go.
+    /// The flat map: each queue with the first vector that the map has for it, modulo the 32 vectors that five bits can name.
     pub fn flat(self, processors: u16) -> Result<FlatMap, MapError> {
         let flat = FlatMap::new(self.queues(processors))?;
         for processor in (0..processors).rev() {

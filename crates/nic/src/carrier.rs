@@ -1,27 +1,27 @@
-//! Whoever carries bytes: a socket, a simulated link, a test's hands.
-//! A queue pair names the places of the next bytes and a carrier moves them, saying only how many (docs/ARCHITECTURE.md).
-//! A carrier refuses to wait and to look at the bytes.
+//! The carrier moves bytes between a queue pair and a socket, a simulated link or a test.
+//! A queue pair names where the next bytes go or come from, and a carrier moves them and returns only how many
+//! (docs/ARCHITECTURE.md). A carrier does not block and does not interpret the bytes.
 
 use verbena_mem::{Sources, Targets};
 
-/// What became of one attempt to move bytes.
+/// Result of one attempt to move bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moved {
     /// So many, at least one.
     Bytes(usize),
-    /// None now: nothing has come, or there is no room.
+    /// None now: nothing has arrived, or there is no room.
     Nothing,
-    /// None ever: the peer has closed its direction. Only when reading.
+    /// None ever again: the peer has closed its direction. Only when reading.
     End,
-    /// None ever: the connection broke.
+    /// None ever again: the connection broke.
     Broken,
-    /// A place is not memory any more.
+    /// A source or target is not mapped any more.
     Fault,
 }
 
-/// Moves bytes without waiting.
+/// Moves bytes without blocking.
 pub trait Carrier {
-    /// Fills the places, in order, with the bytes that came next.
+    /// Fills the targets, in order, with the bytes that arrived next.
     fn read(&mut self, targets: &mut Targets<'_>) -> Moved;
 
     /// Sends the bytes of the sources, in order.
@@ -33,23 +33,23 @@ pub trait Carrier {
         None
     }
 
-    /// Nothing can be done before so many further bytes are there: nobody need be woken for fewer. A wish, which holds until the next one.
+    /// Nothing can be done before so many further bytes have arrived, so no wakeup is needed for fewer. A hint, valid until the next call.
     fn expect(&mut self, _bytes: usize) {}
 }
 
-/// A carrier in memory: what came, and room for what goes. For tests, simulations and fuzzers.
+/// A carrier in memory, for tests, simulations and fuzzers: bytes that arrived, and room for bytes to send.
 #[derive(Debug, Default)]
 pub struct Hand<'a> {
-    /// What came and was not read.
+    /// Bytes that arrived and were not read.
     pub came: &'a [u8],
-    /// What went.
+    /// Bytes sent.
     pub went: Vec<u8>,
-    /// Bytes that `went` still takes.
+    /// Bytes that still fit into `went`.
     pub room: usize,
 }
 
 impl<'a> Hand<'a> {
-    /// Holds out what came.
+    /// With these bytes to read.
     pub fn with(came: &'a [u8]) -> Hand<'a> {
         Hand {
             came,
@@ -57,7 +57,7 @@ impl<'a> Hand<'a> {
         }
     }
 
-    /// Takes up to `room` bytes.
+    /// With room for `room` bytes to send.
     pub fn open(room: usize) -> Hand<'a> {
         Hand {
             room,

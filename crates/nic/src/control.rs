@@ -1,11 +1,11 @@
 //! A control queue pair (V5): registrations, creations and destructions that are queued and done later, in order.
-//! It promises that a request is done after all that were posted before it, that what it creates has its number at once, and
-//! that each ends in one completion on its own queue. It refuses to run by itself: whoever drives it calls
-//! [`Function::run_control`](crate::Function::run_control), and may be a thread that does nothing else.
+//! A request is done after all that were posted before it, the number of what it creates is known when it is posted, and each
+//! request that is done ends in one completion, if there is a completion queue. Requests are done by the thread that calls
+//! [`Function::run_control`](crate::Function::run_control).
 //!
-//! Until its turn has come, what a request creates is *pending*. Work that needs a pending region waits for it (`qp/wait.rs`);
-//! a pending queue pair or completion queue is refused with [`Error::Pending`], except by requests behind it on the same
-//! control queue pair: registrations are what latency must be hidden of, a number without an object is of no use to anybody.
+//! Until its request is done, a new object is *pending*. Work that needs a pending region waits for it (`qp/wait.rs`);
+//! a pending queue pair or completion queue cannot be used ([`Error::Pending`]), except by later requests on the same
+//! control queue pair: the purpose is to hide the latency of registrations.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -23,19 +23,19 @@ use crate::wc::{ControlOp, Status, Wc, WcOp};
 /// Most requests that one control queue pair holds.
 pub const MAX_REQUESTS: usize = 1 << 16;
 
-/// Why a control queue pair refuses. Nothing has changed.
+/// Why a request of a control queue pair was rejected. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
     /// No control queue pair has this size.
     #[error("a control queue pair holds 1 to {MAX_REQUESTS} requests, not {0}")]
     Size(usize),
-    /// As many requests wait as it holds.
+    /// The queue is full.
     #[error("the control queue is full with {0} requests")]
     Full(usize),
-    /// The removal of this object waits already.
+    /// A request to remove this object is queued already.
     #[error("{0:?} is being removed already")]
     Leaving(Subject),
-    /// It was destroyed, or its completion queue lost an entry: it takes nothing any more.
+    /// It was destroyed, or its completion queue lost an entry: nothing can be posted any more.
     #[error("the control queue pair has ended")]
     Ended,
 }
@@ -51,29 +51,29 @@ pub enum Subject {
     Cq(u32),
 }
 
-/// How a control request ended, for whoever runs the control queue pair.
+/// How a control request ended, for the thread that runs the control queue pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Done {
     /// The consumer's number of the request.
     pub id: u64,
-    /// What it was.
+    /// The operation.
     pub op: ControlOp,
-    /// What it was about.
+    /// The object.
     pub subject: Subject,
-    /// As asked, or why not: the completion has only a status.
+    /// The error if it failed: the completion has only a status.
     pub outcome: Result<(), Error>,
-    /// The bytes that the connection of a destroyed queue pair should still carry before it is closed.
+    /// Bytes that the connection of a destroyed queue pair should still send before it is closed.
     pub last_words: Vec<u8>,
 }
 
-/// A request as the queue keeps it.
+/// A queued request.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) id: u64,
     pub(crate) work: Work,
 }
 
-/// What is to be done.
+/// The operation of a request.
 #[derive(Debug)]
 pub(crate) enum Work {
     Register(Reserved),
@@ -124,16 +124,16 @@ pub struct Control {
     cq: Option<Arc<Cq>>,
     depth: usize,
     queue: Mutex<Queue>,
-    /// Held while a request is done, so that two who run it keep the order.
+    /// Held while a request is done, so that requests are done in order even if two threads run the queue.
     turn: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     requests: VecDeque<Request>,
-    /// A request was taken and is being done; it still counts.
+    /// A request was taken and is being done; it still counts towards `depth`.
     busy: bool,
-    /// What is being removed.
+    /// Objects whose removal is queued or being done.
     leaving: HashSet<Subject>,
     ended: bool,
 }
@@ -158,13 +158,13 @@ impl Control {
         self.number
     }
 
-    /// Requests that are not done.
+    /// Requests that are queued or being done.
     pub fn outstanding(&self) -> usize {
         let queue = self.queue.lock();
         queue.requests.len() + usize::from(queue.busy)
     }
 
-    /// It takes nothing any more: it was destroyed, or its completion queue lost an entry.
+    /// Nothing can be posted any more: it was destroyed, or its completion queue lost an entry.
     pub fn has_ended(&self) -> bool {
         self.queue.lock().ended
     }
@@ -190,7 +190,7 @@ impl Control {
         Ok(answer)
     }
 
-    /// The next request and the right to do it; nobody else does one meanwhile.
+    /// The next request, and the guard that keeps other threads from doing one at the same time.
     pub(crate) fn take(&self) -> Option<(Request, MutexGuard<'_, ()>)> {
         let turn = self.turn.lock();
         let mut queue = self.queue.lock();
@@ -199,7 +199,7 @@ impl Control {
         Some((request, turn))
     }
 
-    /// A request that was taken is done; false if its completion was lost.
+    /// Completes a request that was taken; false if its completion was lost.
     pub(crate) fn complete(&self, done: &Done, out: &mut Outbox) -> bool {
         {
             let mut queue = self.queue.lock();
@@ -225,7 +225,7 @@ impl Control {
         cq.push(wc, out)
     }
 
-    /// Takes nothing any more, and gives up what waits.
+    /// Rejects later requests, and returns those that wait.
     pub(crate) fn end(&self) -> VecDeque<Request> {
         let mut queue = self.queue.lock();
         queue.ended = true;
@@ -239,7 +239,7 @@ impl Control {
     }
 }
 
-/// The status that a control request's end means.
+/// The completion status of a control request.
 fn status_of(outcome: &Result<(), Error>) -> Status {
     match outcome {
         Ok(()) => Status::Success,

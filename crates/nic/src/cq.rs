@@ -1,10 +1,10 @@
 //! A completion queue: entries in, entries out, and one notification per arming (N7).
-//! It promises order, that an entry is visible before its notification, and that overflow is noticed and told once.
-//! It refuses to know queue pairs; whoever completes work holds the queue and pushes.
+//! Entries keep their order, an entry is visible before its notification, and overflow is detected and raised once. The queue
+//! knows no queue pairs: the code that completes work pushes into it.
 //!
-//! Two short locks, one at each end, with a `ring` between them: a thread that polls never makes a
-//! connection wait. Arming belongs to the producers' end, so that it falls before a push, which then notifies, or after
-//! it, and then the next poll finds the entry; no fence is needed for that. Modelled with loom in `cq/tests.rs`.
+//! There are two short locks, one for producers and one for consumers, with a `ring` between them: a polling thread never makes a
+//! connection wait. Arming takes the producers' lock, so it happens either before a push, which then notifies, or after
+//! it, and then the next poll finds the entry; no fence is needed. Modelled with loom in `cq/tests.rs`.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use crate::wc::Wc;
 /// Largest completion queue.
 pub const MAX_ENTRIES: usize = 1 << 22;
 
-/// What a queue waits for before it notifies.
+/// Which completion causes the notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arm {
     /// The next completion.
@@ -35,12 +35,12 @@ pub struct Cq {
 
 /// What producers write, on a cache line of its own.
 ///
-/// The count is there twice so that nobody who stores it must load it: loom forgets another thread's load of an atomic as
-/// soon as the storing thread loads it, too, and would try hardly any interleavings.
+/// The count is kept twice so that a thread that stores the atomic need not load it: loom forgets another thread's load of an
+/// atomic as soon as the storing thread loads it, too, and would try hardly any interleavings.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Input {
-    /// Entries pushed so far, for those without the lock; stored after the entry is in the ring.
+    /// Entries pushed so far, for readers without the lock; stored after the entry is in the ring.
     pushed: AtomicUsize,
     end: Mutex<InputEnd>,
 }
@@ -50,17 +50,17 @@ struct InputEnd {
     ring: Producer<Wc>,
     /// Entries pushed so far.
     pushed: usize,
-    /// Entries that had left when we last needed to know: spares most pushes a look at the pollers' cache line.
+    /// Entries taken out, as last read from the output side: saves most pushes an access to the pollers' cache line.
     taken: usize,
     capacity: usize,
     armed: Option<Arm>,
     overflowed: bool,
-    /// The shared send queue that its entries are for, instead of a consumer (V6).
+    /// The shared send queue that consumes the entries, instead of a program (V6).
     feeds: Option<u32>,
 }
 
 impl InputEnd {
-    /// Entries that wait, as far as we know: never too few.
+    /// Upper bound of the entries that wait.
     fn waiting(&self) -> usize {
         self.pushed.wrapping_sub(self.taken)
     }
@@ -70,7 +70,7 @@ impl InputEnd {
 #[derive(Debug)]
 #[repr(align(64))]
 struct Output {
-    /// Entries that have left so far, for those without the lock; stored after they have left the ring.
+    /// Entries taken out so far, for readers without the lock; stored after they have left the ring.
     taken: AtomicUsize,
     end: Mutex<OutputEnd>,
 }
@@ -78,9 +78,9 @@ struct Output {
 #[derive(Debug)]
 struct OutputEnd {
     ring: Consumer<Wc>,
-    /// Entries that have left so far, polled or forgotten.
+    /// Entries taken out so far, polled or removed by [`Cq::forget`].
     taken: usize,
-    /// Entries that [`Cq::forget`] took out of the ring and kept: older than everything there.
+    /// Entries of other queue pairs that [`Cq::forget`] took out of the ring: older than everything in it.
     kept: VecDeque<Wc>,
 }
 
@@ -91,14 +91,14 @@ impl OutputEnd {
         }
         let wc = self.kept.pop_front();
         if self.kept.is_empty() {
-            // Destroying is rare; its memory need not stay.
+            // Destroying a queue pair is rare; the memory is freed.
             self.kept = VecDeque::new();
         }
         wc
     }
 }
 
-/// A completion queue that cannot be made or changed so. Nothing has changed.
+/// A completion queue cannot be created or changed as requested. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CqError {
     /// No queue has this size.
@@ -120,7 +120,7 @@ impl Cq {
         Cq::make(number, capacity, None)
     }
 
-    /// A queue that no consumer sees: when it is armed, an entry wakes this shared send queue (V6).
+    /// A queue that no program polls: when it is armed, an entry wakes this shared send queue (V6).
     pub(crate) fn feeding(ssq: u32, capacity: usize) -> Result<Cq, CqError> {
         Cq::make(0, capacity, Some(ssq))
     }
@@ -160,9 +160,9 @@ impl Cq {
         self.number
     }
 
-    /// Entries that wait. While others poll it may be too many, never too few.
+    /// Entries that wait: an upper bound while other threads poll.
     pub fn len(&self) -> usize {
-        // In this order: whatever has left was pushed before, so the second is never the smaller one.
+        // In this order: entries are counted as pushed before they are counted as taken, so `pushed` is never behind `taken`.
         let taken = self.output.taken.load(Ordering::Acquire);
         let pushed = self.input.pushed.load(Ordering::Acquire);
         pushed.wrapping_sub(taken)
@@ -178,7 +178,7 @@ impl Cq {
         self.input.end.lock().capacity
     }
 
-    /// Its entries are for a shared send queue (V6).
+    /// A shared send queue consumes its entries (V6).
     pub(crate) fn is_feeding(&self) -> bool {
         self.input.end.lock().feeds.is_some()
     }
@@ -205,7 +205,7 @@ impl Cq {
         count
     }
 
-    /// Asks for one notification. A request for the next completion outweighs one for a solicited completion.
+    /// Requests one notification. A request for the next completion overrides one for a solicited completion.
     ///
     /// Entries that wait already do not notify: poll once more after arming.
     pub fn arm(&self, arm: Arm) {
@@ -215,7 +215,7 @@ impl Cq {
         }
     }
 
-    /// Takes the asking back: whoever serves the queue itself looks for entries, and need not be told of what it has pushed.
+    /// Withdraws the request for a notification: a thread that serves the queue polls it anyway and needs no event for its own pushes.
     pub fn disarm(&self) {
         self.input.end.lock().armed = None;
     }
@@ -225,7 +225,7 @@ impl Cq {
         self.enter(wc, false, outbox)
     }
 
-    /// The same, and notifies of it, armed or not: its request asked for that (N7).
+    /// The same, with a notification even if the queue is not armed, because the work request asked for it (N7).
     pub fn push_and_tell(&self, wc: Wc, outbox: &mut Outbox) -> bool {
         self.enter(wc, true, outbox)
     }
@@ -236,7 +236,7 @@ impl Cq {
             end.taken = self.output.taken.load(Ordering::Acquire);
         }
         if end.waiting() >= end.capacity {
-            // Told once; the queue pairs that complete here must fail.
+            // Raised once; the queue pairs that complete here must fail.
             if !core::mem::replace(&mut end.overflowed, true) {
                 outbox.push(Event::CqOverflow { cq: self.number });
             }
@@ -244,7 +244,7 @@ impl Cq {
         }
         end.ring.push(wc);
         end.pushed = end.pushed.wrapping_add(1);
-        // Release: who sees the count finds the entry.
+        // Release: a thread that loads this count finds the entry in the ring.
         self.input.pushed.store(end.pushed, Ordering::Release);
         let fires = match end.armed {
             Some(Arm::Next) => true,
@@ -252,7 +252,7 @@ impl Cq {
             None => false,
         };
         if fires || tell {
-            // One that asked for itself takes the arming along: its consumer comes anyway.
+            // A notification that the request asked for also disarms the queue: the consumer polls anyway.
             end.armed = None;
             let (cq, reason) = (self.number, wc.reason());
             match end.feeds {
@@ -266,7 +266,7 @@ impl Cq {
     /// Changes the size; entries that wait stay, in order.
     pub fn resize(&self, capacity: usize) -> Result<(), CqError> {
         check_size(capacity)?;
-        // Nothing comes while we hold this lock, so no more can wait than we find.
+        // No entry is added while this lock is held, so the number of waiting entries can only shrink.
         let mut end = self.input.end.lock();
         end.taken = self.output.taken.load(Ordering::Acquire);
         let waiting = end.waiting();
@@ -285,7 +285,7 @@ impl Cq {
         drop(self.take_of(qpn));
     }
 
-    /// Takes the entries of a queue pair that leaves, in order.
+    /// Takes the entries of a queue pair that is destroyed or moved away, in order.
     pub(crate) fn take_of(&self, qpn: u32) -> Vec<Wc> {
         let mut taken = Vec::new();
         if self.is_empty() {
@@ -305,16 +305,16 @@ impl Cq {
         taken
     }
 
-    /// Entries that wait and are counted: one that is in the ring already must not leave before it is.
+    /// Entries that wait and are counted: an entry that is in the ring but not yet counted must not be taken.
     fn waiting(&self, end: &OutputEnd) -> usize {
         let pushed = self.input.pushed.load(Ordering::Acquire);
         pushed.wrapping_sub(end.taken)
     }
 
-    /// So many entries more have left.
+    /// Counts `count` more entries as taken.
     fn left(&self, end: &mut OutputEnd, count: usize) {
         end.taken = end.taken.wrapping_add(count);
-        // Release: whoever sees the count sees as many pushes at least.
+        // Release: a thread that loads this count also sees at least as many pushes.
         self.output.taken.store(end.taken, Ordering::Release);
     }
 }

@@ -1,21 +1,21 @@
-//! The lock that a connection sits behind, with a bell for those who need not wait for it.
-//! It promises that whatever was left for the connection before somebody rang is seen to under the lock after that, by the one who rang or by whoever holds it.
-//! It refuses to know what there is to do: each caller brings it along.
+//! A combining lock: a thread that cannot get it leaves its work to the holder instead of waiting.
+//! What a thread left for the connection before it called [`ring`](Desk::ring) is processed under the lock after that call, by
+//! that thread or by the holder. What is to be done is passed in by each caller as a closure.
 //!
-//! One word beside the lock has two bits. `ATTENDED` says that the holder will answer the bell before it goes, `RUNG` that
-//! somebody rang. A holder can drop `ATTENDED` only in one exchange that finds `RUNG` unset, so a ringer who saw it set
-//! is heard; one who did not see it waits for the lock, and serves itself. That is what makes looking harmless: a looker
-//! never attends, and a ringer waits for it, for the moment that a look takes. (The other ways are worse: a looker that
-//! served would need somewhere to put the events of it, and a query has no outbox.) Modelled with loom in `desk/tests.rs`.
+//! One atomic byte beside the lock has two bits. `ATTENDED`: the holder checks for calls of `ring` before it unlocks. `RUNG`:
+//! there was such a call. The holder clears `ATTENDED` only by a compare-and-exchange that finds `RUNG` unset, so a thread that
+//! set `RUNG` and saw `ATTENDED` may leave; a thread that did not see it waits for the lock and does the work itself. A holder
+//! in [`look`](Desk::look) never sets `ATTENDED`, so `ring` waits for it, which is short. (If `look` did the work of others, it
+//! would need an outbox for their events, and a query has none.) Modelled with loom in `desk/tests.rs`.
 
 use crate::sync::{AtomicU8, Mutex, Ordering};
 
-/// Somebody rang, and nobody has begun to see to it.
+/// `ring` was called, and no holder has begun the work for it.
 const RUNG: u8 = 1;
-/// The holder of the lock answers the bell before it goes.
+/// The holder of the lock does the work of `ring` calls before it unlocks.
 const ATTENDED: u8 = 2;
 
-/// A value behind a lock with a bell.
+/// A value behind a combining lock.
 #[derive(Debug)]
 pub struct Desk<T> {
     word: AtomicU8,
@@ -23,7 +23,7 @@ pub struct Desk<T> {
 }
 
 impl<T> Desk<T> {
-    /// Nobody is at it.
+    /// Unlocked.
     pub fn new(value: T) -> Desk<T> {
         Desk {
             word: AtomicU8::new(0),
@@ -31,7 +31,7 @@ impl<T> Desk<T> {
         }
     }
 
-    /// Does `work` under the lock, waiting for it; then `again`, still under the lock, for as long as somebody rang.
+    /// Does `work` under the lock, waiting for it; then `again`, still under the lock, for as long as `ring` was called meanwhile.
     pub fn serve<R>(&self, work: impl FnOnce(&mut T) -> R, mut again: impl FnMut(&mut T)) -> R {
         let mut value = self.value.lock();
         let seat = Seat::take(&self.word);
@@ -40,16 +40,16 @@ impl<T> Desk<T> {
         result
     }
 
-    /// Rings. If nobody attends the desk this caller does `again` under the lock, and repeats it as above; otherwise
-    /// whoever attends does its own. Returns whether this caller did it.
+    /// Requests that `again` be done under the lock. If no holder has set `ATTENDED`, this caller does it, and repeats it as above;
+    /// otherwise the holder calls its own `again`. Returns whether this caller did it.
     ///
-    /// It waits only for a look, or for one who has just come and not sat down or got up and not gone. Whoever attends
-    /// may ring the same desk; whoever looks may not.
+    /// It blocks only for a holder in [`look`](Desk::look), or for one between locking and setting `ATTENDED` or between clearing it
+    /// and unlocking. Work under [`serve`](Desk::serve) may ring the same lock; a closure of `look` may not.
     pub fn ring(&self, mut again: impl FnMut(&mut T)) -> bool {
         let mut value = match self.value.try_lock() {
             Some(value) => value,
             None => {
-                // Release: what we left is there for whoever answers. Other ringers' exchanges do not end that.
+                // Release: the holder that does the work sees what we left. Read-modify-writes of other ringers continue the release sequence.
                 if self.word.fetch_or(RUNG, Ordering::Release) & ATTENDED != 0 {
                     return false;
                 }
@@ -62,26 +62,26 @@ impl<T> Desk<T> {
         true
     }
 
-    /// Looks at the value without seeing to anything.
+    /// Reads the value under the lock, without doing work for `ring` calls.
     pub fn look<R>(&self, f: impl FnOnce(&T) -> R) -> R {
         f(&self.value.lock())
     }
 }
 
-/// Attending the desk, by the holder of the lock.
+/// `ATTENDED` is set, by the holder of the lock.
 struct Seat<'a> {
     word: &'a AtomicU8,
 }
 
 impl<'a> Seat<'a> {
     fn take(word: &'a AtomicU8) -> Seat<'a> {
-        // A bell that rang before stays rung: its ringer waits behind us, and need not if we see to it.
+        // An earlier `RUNG` stays set: its thread waits for the lock, and finds the work done if we do it.
         // Relaxed: the lock orders holders among themselves, and `leave` acquires what ringers left.
         word.fetch_or(ATTENDED, Ordering::Relaxed);
         Seat { word }
     }
 
-    /// Answers the bell until it is silent, and goes.
+    /// Calls `again` until `RUNG` is unset, and clears `ATTENDED`.
     fn leave(self, mut again: impl FnMut()) {
         let silent = || {
             let swap =
@@ -90,8 +90,8 @@ impl<'a> Seat<'a> {
             swap.is_ok()
         };
         while !silent() {
-            // Cleared before the work: who rings from here on is heard at the next turn. An exchange rather than a
-            // store, and acquiring: it reads the last ring, and all rings before it, and sees what they left.
+            // Cleared before the work: a later `ring` is noticed in the next iteration. A swap rather than a store, and acquiring: it
+            // reads the last `RUNG`, synchronizes with all before it, and sees what their threads left.
             self.word.swap(ATTENDED, Ordering::Acquire);
             again();
         }
@@ -100,7 +100,7 @@ impl<'a> Seat<'a> {
 }
 
 impl Drop for Seat<'_> {
-    /// Only when the work panicked: later ringers must not count on us. The bell stays rung for the next who comes.
+    /// Only when the work panicked: later ringers must not rely on this holder. `RUNG` stays set for the next holder.
     fn drop(&mut self) {
         self.word.fetch_and(!ATTENDED, Ordering::Relaxed);
     }

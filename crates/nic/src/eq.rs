@@ -1,18 +1,18 @@
-//! An event queue: the adapter writes what happened, the driver reads it, and one signal per arming (E1 to E6).
-//! It promises that no event is lost, doubled or reordered, whether the queue is read, resized, switched or full meanwhile.
-//! It refuses to know vectors and processors: it says when to signal, and with what it was last told to.
+//! An event queue: the adapter writes entries, the driver reads them, with one signal per arming (E1 to E6).
+//! No event is lost, doubled or reordered, whether the queue is read, resized, switched or full meanwhile. The queue decides
+//! when to signal; the vector was passed with the last event.
 //!
-//! Three parties meet here. *Producers* take a short lock among themselves, and with whoever resizes or switches the
-//! queue. The *driver* reads entries by their codes and writes one register; it takes no lock for that. State and both
-//! indicators are one word (`eq/word.rs`), which producers and the register exchange; so an entry is written before
-//! the queue is armed, and arming finds it, or after, and writing signals.
+//! *Producers*, and commands that resize or switch the queue, exclude each other by a short lock. The *driver* reads entries by
+//! their codes and writes one register; it takes no lock for that. State and both indicators are one word (`eq/word.rs`), which
+//! producers and the register change by compare-and-exchange; so an entry is written before the queue is armed, and arming finds
+//! it, or after, and writing it signals.
 //!
-//! **No room.** An event that does not fit is kept in the backlog, in order, up to [`Settings::backlog`]. Whoever leaves the lock with a
-//! backlog looks at the word once more; whoever advances the read indicator and finds a backlog tries the lock, and need
-//! not wait for it: if it is taken, its holder has yet to look. Both look by an exchange, so one of them sees the other.
+//! **No room.** An event that does not fit is kept in the backlog, in order, up to [`Settings::backlog`]. A thread that unlocks with
+//! a backlog looks at the word once more; a thread that advances the read indicator and finds a backlog tries the lock, and need
+//! not wait for it: if it is taken, its holder has yet to look. Both exchange the word, so one of them sees the other.
 //!
-//! **Switching.** Entries that wait stay in the old memory. Behind them the adapter writes an entry that sends the reader on;
-//! for that there is always one slot more than entries. The relative indicator counts entries wherever they were.
+//! **Switching.** Entries that wait stay in the old memory. After them the adapter writes an entry that sends the reader to the new
+//! memory; for that there is always one slot more than entries. The relative indicator counts entries in whichever memory they are.
 //! Modelled with loom in `eq/tests.rs`.
 
 use std::collections::VecDeque;
@@ -42,10 +42,10 @@ use word::{Word, distance};
 
 /// Memories of one queue that may still have unread entries, while it moves on.
 pub const MAX_MOVES: usize = 16;
-/// Nobody waits for a moment.
+/// No tick is due.
 const NEVER: u64 = u64::MAX;
 
-/// What can be set about a queue.
+/// Settings of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// Events that are kept while the queue is full.
@@ -66,10 +66,10 @@ impl Default for Settings {
     }
 }
 
-/// Why an event queue refuses. Nothing has changed, except where it says so.
+/// Why a call on an event queue failed. Nothing has changed, except where it says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EqError {
-    /// The queue has no memory: it was never initialised, was destroyed, or lost its sense.
+    /// The queue has no memory: it was never initialised, was destroyed, or lost an event.
     #[error("the event queue is undefined")]
     Undefined,
     /// The queue has memory already.
@@ -80,7 +80,7 @@ pub enum EqError {
         "the read indicator at {read} cannot advance by {by}: the write indicator stands at {written}"
     )]
     Beyond {
-        /// Where it stands.
+        /// The read indicator.
         read: u32,
         /// How far it should go.
         by: u32,
@@ -98,7 +98,7 @@ pub enum EqError {
         /// The new memory's.
         new: Form,
     },
-    /// The queue has moved too often for its reader.
+    /// The queue was switched too often before its reader followed.
     #[error("{MAX_MOVES} memories of the event queue have unread entries")]
     Moves,
     /// The event cannot be kept, and the queue is undefined now (E2): the adapter must shut down.
@@ -109,15 +109,15 @@ pub enum EqError {
     },
 }
 
-/// What a step asks of the caller, who holds no lock.
+/// What the caller does after a step, holding no lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[must_use = "a signal that is not given leaves its driver asleep"]
 pub struct Outcome {
     /// Signal now.
     pub signal: Option<Signal>,
-    /// Call [`EventQueue::tick`] at this moment.
+    /// Call [`EventQueue::tick`] at this time.
     pub due: Option<Time>,
-    /// The queue has no room any more: told once until it has.
+    /// The queue has no room any more: reported once until it has.
     pub overflow: bool,
 }
 
@@ -125,11 +125,11 @@ pub struct Outcome {
 #[derive(Debug)]
 pub struct EventQueue {
     word: AtomicU64,
-    /// How to signal, as the last event said.
+    /// How to signal, as passed with the last event.
     signal: AtomicU32,
-    /// Where entries end, with the one that is being written: stored before its code is there, when the word does not count it yet.
+    /// Position after the last entry, including one that is being written: stored before its code is, when the word does not count it yet.
     placed: AtomicU32,
-    /// The write indicator, as the driver may read it; lazy.
+    /// The write indicator, as the driver may read it; updated every [`Settings::lazy`] entries.
     published: AtomicU32,
     /// When a signal that is held back is due, in nanoseconds.
     due: AtomicU64,
@@ -146,9 +146,9 @@ struct End {
     backlog: VecDeque<Eqe>,
     settings: Settings,
     adaptive: Adaptive,
-    /// The overflow was told.
+    /// The overflow was reported.
     told: bool,
-    /// Where the read indicator stood when the backlog was last looked at.
+    /// The read indicator when room was last checked.
     seen: u32,
 }
 
@@ -170,7 +170,7 @@ impl Place {
     fn has_room(&mut self, word: Word) -> bool {
         let (here, unread) = (distance(self.base, word.written), word.unread());
         if unread <= here {
-            // All older memory is read. The base follows the reader, because positions come round again.
+            // All older memory is read. The base follows the reader, because positions wrap around.
             self.base = word.read;
             self.bases.clear();
         }
@@ -200,7 +200,7 @@ impl EventQueue {
         }
     }
 
-    /// Where it stands.
+    /// Its state.
     pub fn state(&self) -> State {
         self.look().state
     }
@@ -210,12 +210,12 @@ impl EventQueue {
         self.look().unread()
     }
 
-    /// The write indicator as published: behind the truth by less than [`Settings::lazy`] entries (E5).
+    /// The write indicator as published: less than [`Settings::lazy`] entries behind the real one (E5).
     pub fn write_indicator(&self) -> u32 {
         self.published.load(Ordering::Acquire)
     }
 
-    /// The read indicator, as far as the driver has told.
+    /// The read indicator as last written by the driver.
     pub fn read_indicator(&self) -> u32 {
         self.look().read
     }
@@ -237,7 +237,7 @@ impl EventQueue {
         self.delay.store(nanos, Ordering::Relaxed);
     }
 
-    /// Changes the word in one step. It is exchanged even if it stays the same: others rely on the order of exchanges.
+    /// Changes the word in one step. It is exchanged even if it stays the same: other threads rely on the order of exchanges.
     fn step<T, E>(&self, mut f: impl FnMut(Word) -> Result<(Word, T), E>) -> Result<(Word, T), E> {
         let mut old = self.word.load(Ordering::Acquire);
         loop {
@@ -255,7 +255,7 @@ impl EventQueue {
         }
     }
 
-    /// As [`step`](EventQueue::step), for a change that is never refused.
+    /// As [`step`](EventQueue::step), for a change that cannot fail.
     fn change<T>(&self, mut f: impl FnMut(Word) -> (Word, T)) -> (Word, T) {
         match self.step(|word| Ok::<_, core::convert::Infallible>(f(word))) {
             Ok(done) => done,
@@ -270,7 +270,7 @@ impl EventQueue {
         }
     }
 
-    /// A signal is held back: somebody must come when it is due, unless somebody does already.
+    /// A signal is held back: requests a tick when it is due, unless one is requested already.
     fn wait(&self, now: Time, hold: Hold, out: &mut Outcome) {
         let due = now + hold.delay;
         let swap =
@@ -289,7 +289,7 @@ impl EventQueue {
             out.due = (due != NEVER).then(|| Time::from_nanos(due));
             return out;
         }
-        // First this, then the word: whoever writes an entry that we do not see finds nobody waiting, and sees to it.
+        // In this order: a producer whose entry the exchange of the word does not see finds no tick requested, and requests one.
         self.due.swap(NEVER, Ordering::AcqRel);
         let (_, act) = self.change(|word| {
             let unread = word.unread() > 0;

@@ -1,6 +1,6 @@
-//! An entry of an event queue: what happened, as a code and parameters that need no question back (E1, E7, E12).
-//! Encoding and decoding are total, the code tells class, cause and channel, and code 0 is an empty entry.
-//! It refuses to know queues and processors.
+//! An entry of an event queue: a code and parameters that suffice to handle the event without further queries (E1, E7, E12).
+//! The code determines class, cause and channel; code 0 is an empty entry. Every cause can be encoded, and a code that is not known
+//! decodes to [`Unknown`].
 
 use crate::event::{Event, Reason};
 
@@ -11,7 +11,7 @@ pub const CHANNELS: u8 = 32;
 
 /// First code of the channel class; the kind lies above the channel number.
 const CHANNEL: u8 = 0x40;
-/// The queue goes on in other memory (E3). Only the reader of a queue ever sees it.
+/// The queue continues in other memory (E3). Only the reader of a queue sees it.
 const MOVED: u8 = 0xff;
 
 /// How long the entries of a queue are.
@@ -33,7 +33,7 @@ impl Form {
     }
 }
 
-/// Who an event concerns: one range of codes each.
+/// What an event concerns: one range of codes each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
     /// Queue pairs and their queues.
@@ -42,7 +42,7 @@ pub enum Class {
     Channel,
     /// The adapter as a whole.
     Global,
-    /// Whoever manages the adapter.
+    /// Management of the adapter.
     Management,
 }
 
@@ -51,7 +51,7 @@ pub enum Class {
 pub enum OnChannel {
     /// Its pool holds fewer buffers than its threshold.
     BuffersLow,
-    /// Descriptors came back.
+    /// Descriptors were returned.
     Returned,
     /// The host posted buffers that it may not post.
     IllegalPost,
@@ -88,11 +88,11 @@ pub enum Cause {
         /// Which bank.
         bank: u16,
     },
-    /// A link came or went.
+    /// A link went up or down.
     Link {
         /// The port.
         port: u16,
-        /// It is there now.
+        /// It is up now.
         up: bool,
     },
     /// A general-purpose signal.
@@ -105,15 +105,15 @@ pub enum Cause {
         /// The queue.
         queue: u16,
     },
-    /// For whoever manages the adapter.
+    /// For the management of the adapter.
     Management {
-        /// Its own business.
+        /// Not interpreted here.
         parameter: u32,
     },
 }
 
 impl Cause {
-    /// Whom it concerns.
+    /// Its class.
     pub const fn class(self) -> Class {
         match self {
             Cause::Rdma(_) | Cause::SrqError { .. } | Cause::CommandDone { .. } => Class::Rdma,
@@ -164,7 +164,7 @@ impl Cause {
     }
 }
 
-/// An entry whose code or parameters mean nothing to us. The reader goes on behind it.
+/// An entry whose code or parameters are not known. The reader continues after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an event entry with code {code:#04x} and number {number} means nothing")]
 pub struct Unknown {
@@ -187,7 +187,7 @@ pub struct Unknown {
 pub struct Eqe {
     code: u8,
     number: u32,
-    /// A second object: the connection or work queue of a completion, for those who know it; otherwise 0.
+    /// A second object: the connection or work queue of a completion where it is known; otherwise 0.
     pub context: u32,
     /// The write indicator when the entry was written; 0 in the short form.
     pub indicator: u32,
@@ -205,7 +205,7 @@ impl Eqe {
         }
     }
 
-    /// The entry that sends the reader to the next memory.
+    /// The entry that points the reader to the next memory.
     pub(crate) const fn moved() -> Eqe {
         Eqe {
             code: MOVED,
@@ -224,7 +224,7 @@ impl Eqe {
         Eqe { context, ..self }
     }
 
-    /// With the write indicator of the moment.
+    /// With the current write indicator.
     pub(crate) const fn with_indicator(self, indicator: u32) -> Eqe {
         Eqe { indicator, ..self }
     }
@@ -247,7 +247,7 @@ impl Eqe {
         self.number
     }
 
-    /// The words, of which a short entry is the first.
+    /// The words; a short entry is only the first.
     pub const fn words(self) -> [u32; 4] {
         let first = (self.code as u32) << 24 | self.number & SHORT_LIMIT;
         [first, self.number, self.context, self.indicator]
@@ -280,7 +280,7 @@ impl Eqe {
     pub const fn cause(self) -> Result<Cause, Unknown> {
         let Eqe { code, number, .. } = self;
         let small = number as u16;
-        // Numbers of 16 bits must not hide anything above them.
+        // The upper bits of a number of 16 bits must be 0.
         let narrow = number == small as u32;
         Ok(match code {
             0x01 => completion(number, Reason::Next),

@@ -1,6 +1,6 @@
-//! Why a verb refuses: one error for every object of a function, which says whose fault it is (DESIGN §10, N9).
-//! An error promises that nothing has changed and carries the numbers that did not fit.
-//! It refuses to know errno; the faces translate.
+//! Why a verb fails: one error for every object of a function, which says whose fault it is (N9).
+//! When a verb fails nothing has changed, and the error carries the numbers that did not fit. errno is not known here: the C API
+//! translates.
 
 use core::fmt;
 
@@ -15,12 +15,12 @@ use crate::qp::{PostError, Stays};
 use crate::receive;
 use crate::state::QpState;
 
-/// Whose fault a refusal is.
+/// Whose fault an error is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// The caller asked for something that makes no sense.
+    /// The request is invalid.
     Misuse,
-    /// The request is fine, but a limit is reached.
+    /// The request is valid, but a limit is reached.
     Exhausted,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for Object {
     }
 }
 
-/// A verb was refused. Nothing has changed.
+/// A verb failed. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// No object of this function has the number.
@@ -77,7 +77,7 @@ pub enum Error {
         /// The number.
         number: u32,
     },
-    /// It is promised and not there yet: a control queue pair will see to it (V5).
+    /// Its number is reserved: a control queue pair will create it (V5).
     #[error("{object} {number} is pending: its creation is not done")]
     Pending {
         /// What was named.
@@ -85,17 +85,17 @@ pub enum Error {
         /// The number.
         number: u32,
     },
-    /// It cannot be destroyed while others use it.
+    /// It cannot be destroyed while other objects use it.
     #[error("{object} {number} is in use by {users} others")]
     InUse {
         /// What was named.
         object: Object,
         /// The number.
         number: u32,
-        /// How many use it.
+        /// How many objects use it.
         users: u32,
     },
-    /// The function has as many as it may.
+    /// The function has reached its limit.
     #[error("all {limit} of kind {object} are in use")]
     Limit {
         /// What was asked for.
@@ -103,7 +103,7 @@ pub enum Error {
         /// How many there may be.
         limit: u32,
     },
-    /// The adapter has not so many left to give to a function (V1).
+    /// The adapter does not have so many left for a function (V1).
     #[error("{asked} of kind {object} asked for, {left} left in one piece")]
     Share {
         /// What was asked for.
@@ -123,16 +123,16 @@ pub enum Error {
         /// Control queue pairs, which count for themselves.
         controls: u32,
     },
-    /// The physical function goes with its adapter, and not before.
+    /// The physical function cannot be removed from its adapter.
     #[error("function 0 is the physical one and cannot be removed")]
     Physical,
-    /// The function was removed, and nothing can be made in it any more.
+    /// The function was removed, and nothing can be created in it any more.
     #[error("the function is gone: no {object} can be made in it")]
     Gone {
-        /// What was to be made.
+        /// What was to be created.
         object: Object,
     },
-    /// Larger than the function allows; its attributes say how large it may be.
+    /// Larger than the function's attributes allow.
     #[error("{what}: {asked} asked for, at most {limit}")]
     TooLarge {
         /// What is too large.
@@ -142,7 +142,7 @@ pub enum Error {
         /// How much is allowed.
         limit: usize,
     },
-    /// A queue pair and its shared receive queue must have one domain.
+    /// A queue pair and its shared receive queue must have the same protection domain.
     #[error("shared receive queue {srq} belongs to protection domain {}, not {}", owner.0, asker.0)]
     Domain {
         /// The queue.
@@ -152,7 +152,7 @@ pub enum Error {
         /// The queue pair's.
         asker: Pd,
     },
-    /// A channel and its shared send queue must have one domain (V6).
+    /// A channel and its shared send queue must have the same protection domain (V6).
     #[error("shared send queue {ssq} belongs to protection domain {}, not {}", owner.0, asker.0)]
     ChannelDomain {
         /// The queue.
@@ -168,7 +168,7 @@ pub enum Error {
         /// The queue.
         ssq: u32,
     },
-    /// The queue pair is no channel of the shared send queue (V6).
+    /// The queue pair is not a channel of the shared send queue (V6).
     #[error("queue pair {channel} is no channel of shared send queue {ssq}")]
     NoChannel {
         /// The queue.
@@ -176,7 +176,7 @@ pub enum Error {
         /// The queue pair.
         channel: u32,
     },
-    /// The function is of a logical device that is for something else (V2).
+    /// The function belongs to a logical device without this service (V2).
     #[error(
         "function {number} has no queue pairs for {service}: its device does {services} (setting `presents`)"
     )]
@@ -185,7 +185,7 @@ pub enum Error {
         number: u32,
         /// What was asked for.
         service: Service,
-        /// What it does.
+        /// The services it has.
         services: Services,
     },
     /// The state does not allow the change.
@@ -193,12 +193,12 @@ pub enum Error {
     Transition {
         /// The queue pair.
         number: u32,
-        /// Where it stands.
+        /// Its state.
         from: QpState,
-        /// Where it should go.
+        /// The requested state.
         to: QpState,
     },
-    /// A connection does not move (V1).
+    /// The connection cannot be moved (V1).
     #[error("queue pair {number} does not move: {why}")]
     Stays {
         /// The queue pair.
@@ -206,7 +206,7 @@ pub enum Error {
         /// Why.
         why: Stays,
     },
-    /// A completion queue refuses.
+    /// Error of a completion queue.
     #[error(transparent)]
     Cq(#[from] CqError),
     /// A receive cannot be posted to a shared queue.
@@ -215,13 +215,13 @@ pub enum Error {
     /// A request cannot be posted to a queue pair.
     #[error(transparent)]
     Post(#[from] PostError),
-    /// Event queues and vectors that cannot be so.
+    /// Event queues and vectors cannot be arranged so.
     #[error(transparent)]
     Interrupts(#[from] interrupts::NewError),
-    /// A control queue pair refuses.
+    /// Error of a control queue pair.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// Memory refuses.
+    /// Error of the memory tables.
     #[error(transparent)]
     Memory(#[from] verbena_mem::Misuse),
 }
@@ -236,7 +236,7 @@ impl Error {
             | Error::Post(PostError::Full(_))
             | Error::Control(ControlError::Full(_))
             | Error::Memory(verbena_mem::Misuse::Full(_) | verbena_mem::Misuse::Room { .. })
-            // Memory to share, descriptors and mappings are limits of the system.
+            // Shared memory, descriptors and mappings are limits of the system.
             | Error::Memory(verbena_mem::Misuse::Unfit(verbena_mem::Unfit::System { .. })) => {
                 Kind::Exhausted
             }

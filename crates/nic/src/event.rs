@@ -1,15 +1,14 @@
-//! What the adapter tells its consumer apart from completions, and the one way it does so.
-//! An [`Event`] names the object and the cause; [`Raise`] is the end of the notification pipeline that nothing bypasses.
-//! It refuses to know who listens.
+//! Asynchronous events of the adapter, and how they are raised.
+//! An [`Event`] names the object and the cause; every event goes through [`Raise`]. The receiver of the events is not known here.
 
-/// Why an armed completion queue tells of an entry.
+/// Why an armed completion queue raises an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// It is the next one, and any would do.
+    /// It is armed for the next completion.
     Next,
-    /// Its sender asked for it to be told.
+    /// The sender asked for a solicited event.
     Solicited,
-    /// It says that something failed.
+    /// The completion is a failure.
     Failure,
 }
 
@@ -20,7 +19,7 @@ pub enum Event {
     Completion {
         /// The queue.
         cq: u32,
-        /// What about the entry made it tell.
+        /// The property of the entry that caused the event.
         reason: Reason,
     },
     /// A completion queue had no room: entries are lost and its queue pairs fail.
@@ -33,7 +32,7 @@ pub enum Event {
         /// The queue.
         srq: u32,
     },
-    /// A queue pair failed because of a request that makes no sense.
+    /// A queue pair failed because of an invalid request.
     QpRequest {
         /// The queue pair.
         qp: u32,
@@ -48,7 +47,7 @@ pub enum Event {
         /// The queue pair.
         qp: u32,
     },
-    /// A peer's first message arrived.
+    /// The peer's capabilities arrived, with the required nonce if there is one.
     Established {
         /// The queue pair.
         qp: u32,
@@ -80,17 +79,17 @@ pub enum Event {
 /// Why a queue pair is woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wake {
-    /// A shared receive queue has a receive for this queue pair, as it promised.
+    /// A shared receive queue has reserved a receive for this queue pair.
     Receive(u32),
-    /// An entry that this queue pair waits for is there, or will not come (V5).
+    /// An entry of the table that this queue pair waits for is valid now, or will never be (V5).
     Memory(u32),
-    /// Requests of this shared send queue have ended, so that it may go on (V6). It is a queue that is woken here, and
-    /// whoever has the connections of its channels does so.
+    /// Requests of this shared send queue have ended, so that it may continue (V6). This names a shared send queue, not a queue pair;
+    /// it is woken by the code that owns the connections of its channels.
     Sends(u32),
 }
 
 impl Wake {
-    /// The queue pair, if it is one.
+    /// The queue pair, if the wakeup is for one.
     pub fn qp(self) -> Option<u32> {
         match self {
             Wake::Receive(qp) | Wake::Memory(qp) => Some(qp),
@@ -107,8 +106,8 @@ pub trait Raise: Send + Sync {
 
 /// Events and everything else that must wait until all locks are released.
 ///
-/// Whoever drives a queue pair hands its outbox to [`Function::settle`](crate::Function::settle) before it flushes it:
-/// queue pairs that must be woken and queue pairs that an overflow strikes are reached from there, one lock at a time.
+/// The code that drives a queue pair passes its outbox to [`Function::settle`](crate::Function::settle) before it flushes it:
+/// queue pairs that must be woken or failed because of an overflow are reached from there, one lock at a time.
 #[derive(Debug, Default)]
 pub struct Outbox {
     /// Completion queues whose queue pairs must fail.
@@ -118,18 +117,18 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Nothing waits.
+    /// Empty.
     pub fn new() -> Outbox {
         Outbox::default()
     }
 
-    /// Nothing waits: nearly always.
+    /// Empty, which is the usual case.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.events.is_empty() && self.woken.is_empty() && self.overflows.is_empty()
     }
 
-    /// Remembers an event.
+    /// Adds an event.
     pub fn push(&mut self, event: Event) {
         if let Event::CqOverflow { cq } = event {
             self.overflows.push(cq);
@@ -137,17 +136,17 @@ impl Outbox {
         self.events.push(event);
     }
 
-    /// Remembers a queue pair that a shared receive queue has a receive for now.
+    /// Adds a queue pair for which a shared receive queue has a receive now.
     pub fn wake(&mut self, qpn: u32) {
         self.woken.push(Wake::Receive(qpn));
     }
 
-    /// Remembers queue pairs that waited for an entry of the table.
+    /// Adds queue pairs that waited for an entry of the table.
     pub fn wake_for_memory(&mut self, qps: impl IntoIterator<Item = u32>) {
         self.woken.extend(qps.into_iter().map(Wake::Memory));
     }
 
-    /// Remembers a shared send queue that may go on (V6).
+    /// Adds a shared send queue that may continue (V6).
     pub fn wake_sends(&mut self, ssq: u32) {
         self.woken.push(Wake::Sends(ssq));
     }
@@ -158,7 +157,7 @@ impl Outbox {
         core::mem::take(&mut self.woken)
     }
 
-    /// What waits, oldest first.
+    /// The events, oldest first.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
@@ -169,7 +168,7 @@ impl Outbox {
         core::mem::take(&mut self.overflows)
     }
 
-    /// Raises everything that waits. The caller holds no lock.
+    /// Raises all events. The caller holds no lock.
     pub fn flush(&mut self, raise: &dyn Raise) {
         for event in self.events.drain(..) {
             raise.raise(event);

@@ -1,8 +1,8 @@
-//! A function of the adapter: the tables of everything one consumer may have, and the verbs on them (N1, N9, DESIGN §9).
-//! It promises that every number is checked, that nothing is destroyed while others use it, and that each of its limits holds;
-//! its numbers are its own. It refuses to know other functions, sockets and clocks.
+//! A function of the adapter: the tables of all objects that one program may have, and the verbs on them (N1, N9).
+//! Every number is checked, nothing is destroyed while other objects use it, and all limits are enforced. Numbers are local to the
+//! function.
 //!
-//! Verbs that may have something to tell take an [`Outbox`]; with no lock held, the caller flushes it.
+//! Verbs that may raise events take an [`Outbox`]; the caller flushes it with no lock held.
 
 mod attributes;
 mod control;
@@ -42,9 +42,9 @@ use queues::{CqRow, SrqRow};
 use sends::SsqRow;
 use table::{Table, Users};
 
-/// Queue pairs 0 and 1 mean something special to programs that know InfiniBand.
+/// Queue pairs 0 and 1 have a special meaning in InfiniBand.
 pub(crate) const FIRST_QP: u32 = 2;
-/// Number 0 names nothing: a handle that was never set must not find an object.
+/// Number 0 is not used: a handle that was never set must not find an object.
 const FIRST: u32 = 1;
 /// Control queue pairs of one function.
 const MAX_CONTROLS: u32 = 1024;
@@ -96,12 +96,12 @@ impl Function {
         self.number
     }
 
-    /// What its queue pairs may be for (V2).
+    /// The services that its queue pairs may be for (V2).
     pub fn services(&self) -> Services {
         self.services
     }
 
-    /// It has queue pairs of this service, as an answer (V2).
+    /// Fails if it has no queue pairs of this service (V2).
     pub fn check_service(&self, service: Service) -> Result<(), Error> {
         if self.services.has(service) {
             return Ok(());
@@ -113,7 +113,7 @@ impl Function {
         })
     }
 
-    /// What it offers.
+    /// Its attributes.
     pub fn attributes(&self) -> &Attributes {
         &self.attributes
     }
@@ -133,10 +133,10 @@ impl Function {
         }
     }
 
-    /// Takes nothing new any more, if it has no objects (V1); else nothing changes.
+    /// Lets no object be created any more, if it has none (V1); otherwise nothing changes.
     pub(crate) fn close(&self) -> Result<(), Error> {
-        // Queue pairs, shared receive queues and STags have a domain, or are promised by a control queue pair, and keep it:
-        // with none of these left there are none of those, and none can come while the tables are held.
+        // Queue pairs, shared receive queues and STags hold a domain or are reserved by a control queue pair: without domains,
+        // completion queues and control queue pairs there are none of them, and none can be added while the tables are locked.
         let (mut pds, mut cqs) = (self.pds.hold(), self.cqs.hold());
         let mut controls = self.controls.hold();
         let empty = pds.live() == 0 && cqs.live() == 0 && controls.live() == 0;
@@ -165,7 +165,7 @@ impl Function {
         Ok(())
     }
 
-    /// A fresh protection domain.
+    /// A new protection domain.
     pub fn allocate_pd(&self) -> Result<Pd, Error> {
         let number = core::cell::Cell::new(0);
         let make = |n| {
@@ -177,20 +177,20 @@ impl Function {
 
     /// Frees a domain that has no queue pair, shared queue, region or window.
     pub fn free_pd(&self, pd: Pd) -> Result<(), Error> {
-        // Whoever registers memory is a user until it is done, so no entry can appear while the table is locked.
+        // A registration in progress is a user of the domain, so no entry can be added while the table is locked.
         let users = |users: &Arc<Users>| users.count() + self.tpt.len_of(pd);
         self.pds.remove(pd.0, users).map(drop)
     }
 
-    /// A use of a domain, which keeps it.
+    /// A use of a domain, which keeps it from being freed.
     fn use_pd(&self, pd: Pd) -> Result<Use, Error> {
         self.pds.with(pd.0, Use::of)
     }
 
-    /// Does what could not be done under the locks of whoever filled the outbox: wakes queue pairs that were promised a
-    /// receive or wait for memory, and fails the queue pairs of completion queues that overflowed. The caller holds no lock and no grant.
-    /// Datagram queue pairs that wait for memory are not woken here: whoever has their sockets does so. Shared send queues that
-    /// may go on stay in the outbox, for whoever has the connections of their channels (V6).
+    /// Does what could not be done under the locks held when the outbox was filled: wakes queue pairs for which a receive was
+    /// reserved or that wait for memory, and fails the queue pairs of completion queues that overflowed. The caller holds no lock and no
+    /// grant. Datagram queue pairs that wait for memory are not woken here, but by the code that owns their sockets. Shared send queues
+    /// that may continue stay in the outbox, for the code that owns the connections of their channels (V6).
     pub fn settle(&self, out: &mut Outbox) {
         let mut shared = Vec::new();
         self.settle_pairs(out, &mut shared);
@@ -205,7 +205,7 @@ impl Function {
             if woken.is_empty() && overflows.is_empty() {
                 return;
             }
-            // A queue pair that is gone by now has passed its promise on when it left the line.
+            // A queue pair that was destroyed meanwhile has passed its reserved receive on when it left the line.
             for wake in woken {
                 match wake {
                     Wake::Sends(ssq) if shared.contains(&ssq) => {}

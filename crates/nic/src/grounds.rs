@@ -1,6 +1,6 @@
-//! The memory that a queue pair works on: the table of its function, and of the functions that it came from (V1).
-//! It promises that a connection which has moved reaches what it reached before, by the same STags and with the same checks,
-//! and nothing else of those functions. It refuses entries that are pending there: who completes them would not find us.
+//! The memory that a queue pair may access: the table of its function, and those of the functions that it was moved from (V1).
+//! A connection that was moved reaches what it reached before, by the same STags and with the same checks, and nothing else of those
+//! functions. Entries that are pending in a former function count as invalid: the code that completes them would not wake this queue pair.
 
 use std::sync::{Arc, Weak};
 
@@ -10,18 +10,18 @@ use verbena_wire::Stag;
 
 use crate::function::Use;
 
-/// Functions that a queue pair may have come from and still reach. One that has moved more often forgets a stay whose domain
-/// it has been in once more since; what was bound to it alone in that stay is out of reach then.
+/// Functions that a queue pair was moved from and still reaches. If it is moved more often, it forgets a stay in whose domain
+/// it was again later; windows that were bound to it in that stay cannot be reached then.
 pub(crate) const MAX_STAYS: usize = 8;
 
-/// A stay of a connection in another function.
+/// A former function of a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Stay {
     tpt: Arc<Tpt>,
-    /// Its domain there, and the use of it: who has the queue pair in its table has that, too, and lets go of both together.
+    /// Its domain there, and the use of it: the holder of the queue pair's table row also holds this use, and drops both together.
     pd: Pd,
     domain: Weak<Use>,
-    /// What it was called there: windows may be bound to it.
+    /// Its queue pair number there: windows may be bound to it.
     qp: u32,
 }
 
@@ -49,11 +49,11 @@ impl Stay {
     }
 }
 
-/// What a queue pair works on.
+/// The tables that a queue pair may access.
 #[derive(Debug, Clone)]
 pub struct Grounds {
     here: Arc<Tpt>,
-    /// Where it was before, the latest last; nearly always nowhere.
+    /// Former functions, the latest last; usually none.
     past: Arc<[Stay]>,
 }
 
@@ -65,7 +65,7 @@ impl From<Arc<Tpt>> for Grounds {
 }
 
 impl Grounds {
-    /// Those of a queue pair that comes from `past`.
+    /// For a queue pair that was moved from `past`.
     pub(crate) fn after(here: &Arc<Tpt>, past: Vec<Stay>) -> Grounds {
         Grounds {
             here: here.clone(),
@@ -73,7 +73,7 @@ impl Grounds {
         }
     }
 
-    /// The same with one more stay behind it, for where it goes next; `None` if it has come from too many.
+    /// The former functions including this one, for the next move; `None` if there are too many.
     pub(crate) fn leaving(&self, stay: Stay) -> Option<Vec<Stay>> {
         let mut past = self.past.to_vec();
         past.push(stay);
@@ -89,7 +89,7 @@ impl Grounds {
         Some(past)
     }
 
-    /// Asks the table here and, if it refuses, those of the past.
+    /// Asks the present table and, if that fails, the former ones.
     #[inline(always)]
     fn seek<'a, R, E>(
         &'a self,
@@ -98,7 +98,7 @@ impl Grounds {
         hide: impl Fn(E) -> E,
     ) -> Result<R, E> {
         if self.past.is_empty() {
-            // Nearly always, and then nothing is looked at twice.
+            // The usual case, with a single lookup.
             return ask(&self.here, None);
         }
         let mut refusal = match ask(&self.here, None) {
@@ -214,7 +214,7 @@ impl Grounds {
     }
 }
 
-/// What is pending elsewhere is not there.
+/// An entry that is pending in a former function is reported as invalid.
 fn hide_pending(refusal: Refusal) -> Refusal {
     match refusal {
         Refusal::Pending { stag } => Refusal::Stag { stag },

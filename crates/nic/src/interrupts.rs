@@ -1,12 +1,12 @@
-//! The interrupts of an adapter: from an event to the signal that wakes its driver, and the driver's way back (E7 to E12).
-//! It promises that every event raised is handed to a driver once, in order, whatever is moved, resized or re-armed meanwhile.
-//! It refuses to know threads, timers and clocks: [`Fire`] has the first, whoever calls has the others.
+//! The interrupts of an adapter: from an event to the signal that wakes its driver, and serving it (E7 to E12).
+//! Every event raised is passed to the handler once and in order, whatever is moved, resized or re-armed meanwhile. Threads belong to
+//! [`Fire`]; timers and clocks to the caller.
 //!
-//! Raising: [`raise`](Interrupts::raise) finds event queue and signal, writes the entry and fires if the queue says so. Before it fires it notes the
-//! queue in the signal's *message*, a word of host memory; so the driver knows where to look without asking the adapter, and
-//! a signal without a note is spurious and harmless. Serving: [`service`](Interrupts::service) reads the noted queues by code and ends with the one
-//! register write per queue that acknowledges and re-arms. One thread at a time serves a queue; another that comes leaves
-//! a note with it and goes, so that handlers keep the order and may raise events themselves.
+//! Raising: [`raise`](Interrupts::raise) finds event queue and signal, writes the entry and fires if the queue says so. Before it
+//! fires it sets the queue's bit in the signal's *message*, in host memory; so the driver knows which queues to read without asking
+//! the adapter, and a signal without a bit set is spurious and harmless. Serving: [`service`](Interrupts::service) reads those queues
+//! by code and ends with the one register write per queue that acknowledges and re-arms. One thread at a time serves a queue; another
+//! that arrives leaves its request to that thread, so that handlers keep the order and may raise events themselves.
 
 use std::sync::OnceLock;
 
@@ -30,7 +30,7 @@ pub use command::CommandError;
 pub use raise::{At, Origin, RaiseError, Raised};
 pub use service::Served;
 
-/// Events that one service takes from a queue before it lets others have their turn.
+/// Most events that one service takes from a queue before it serves others.
 pub const BUDGET: u32 = 256;
 /// The queue of global and management events (E7).
 pub const GLOBAL_QUEUE: u16 = 0;
@@ -38,15 +38,15 @@ pub const GLOBAL_QUEUE: u16 = 0;
 pub const RDMA_QUEUE: u16 = 1;
 /// The signal of global and management events (E7).
 pub const GLOBAL_SIGNAL: Signal = Signal::Vector(0);
-/// Nobody comes by itself.
+/// No poll is due.
 const NEVER: u64 = u64::MAX;
 
 /// How events find their queue (E8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scheme {
-    /// The first: a processor is found, and map\[duty\]\[processor\] says queue and signal.
+    /// Scheme 1: a processor is found, and map\[duty\]\[processor\] names queue and signal.
     ByProcessor,
-    /// The second: a queue is found — channel events by their redirection entry, RDMA brings its own — and the flat map says the signal.
+    /// Scheme 2: a queue is found (for channel events by the redirection entry, RDMA events name their own) and the flat map names the signal.
     ByQueue,
 }
 
@@ -59,7 +59,7 @@ pub struct Accesses {
     pub writes: u64,
 }
 
-/// Interrupts that cannot be so.
+/// Interrupts cannot be created so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NewError {
     /// The map.
@@ -70,14 +70,14 @@ pub enum NewError {
     Vector(#[from] VectorError),
 }
 
-/// An event queue with its driver.
+/// An event queue with its reader.
 #[derive(Debug)]
 struct Slot {
     queue: EventQueue,
     reader: Desk<Option<Reader>>,
-    /// How the driver arms, in nanoseconds: 0 is at once.
+    /// How the driver arms: 0 is [`Arming::Now`], otherwise the interval of [`Arming::WhenIdle`] in nanoseconds.
     arming: AtomicU64,
-    /// When the driver comes by itself, in nanoseconds.
+    /// When the driver polls next, in nanoseconds.
     polls: AtomicU64,
 }
 
@@ -99,7 +99,7 @@ impl Slot {
     }
 }
 
-/// The queues that a signal speaks of: one bit each, in host memory.
+/// The queues that a signal is for: one bit each, in host memory.
 #[derive(Debug)]
 struct Message(Box<[AtomicU64]>);
 
@@ -109,14 +109,14 @@ impl Message {
         Message((0..words).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Notes a queue. Release: whoever takes the note finds the entry.
+    /// Sets the bit of a queue. Release: a thread that takes the bit finds the entry.
     fn note(&self, queue: u16) {
         let word = &self.0[usize::from(queue / 64)];
         word.fetch_or(1 << (queue % 64), Ordering::Release);
     }
 }
 
-/// The event queues, maps and vectors of one adapter function, and its driver's model.
+/// The event queues, maps and vectors of one function, with the driver's readers.
 pub struct Interrupts {
     scheme: Scheme,
     slots: Box<[Slot]>,
@@ -124,14 +124,14 @@ pub struct Interrupts {
     flat: FlatMap,
     steering: Steering,
     vectors: Vectors,
-    /// Of the line, and of each vector.
+    /// The message of the line, then that of each vector.
     messages: Box<[Message]>,
     fire: Box<dyn Fire>,
     down: OnceLock<Shutdown>,
     reads: AtomicUsize,
     writes: AtomicUsize,
     fired: AtomicUsize,
-    /// What of a function's share this is (V1).
+    /// What it has claimed of its function's share (V1).
     _claim: Option<Claim>,
 }
 
@@ -147,7 +147,8 @@ impl core::fmt::Debug for Interrupts {
 }
 
 impl Interrupts {
-    /// The queues, maps and vectors of an arrangement. All queues are undefined: give them memory by [`create`](Interrupts::create), and arm them.
+    /// The queues, maps and vectors of an arrangement. All queues are undefined: give them memory by [`create`](Interrupts::create), and
+    /// arm them.
     pub fn new(
         arrangement: Arrangement,
         scheme: Scheme,
@@ -176,28 +177,28 @@ impl Interrupts {
         })
     }
 
-    /// It has these queues of its function's share, and no more than so many vectors.
+    /// Records the claim on the function's share, and limits the number of vectors.
     pub(crate) fn claimed(&mut self, claim: Claim, vectors: u16) {
         self.vectors.limit(vectors);
         self._claim = Some(claim);
     }
 
-    /// Event queues that there are.
+    /// How many event queues there are.
     pub fn queues(&self) -> u16 {
         self.slots.len() as u16
     }
 
-    /// Processors that the map knows.
+    /// How many processors the map has.
     pub fn processors(&self) -> u16 {
         self.map.processors()
     }
 
-    /// A queue, to look at.
+    /// A queue, for queries.
     pub fn queue(&self, queue: u16) -> Result<&EventQueue, MapError> {
         Ok(&self.slot(queue)?.queue)
     }
 
-    /// The vectors, to grant and to deliver.
+    /// The vectors, for granting and delivery.
     pub fn vectors(&self) -> &Vectors {
         &self.vectors
     }
@@ -226,7 +227,7 @@ impl Interrupts {
         slot.ok_or(MapError::Queue { queue, queues })
     }
 
-    /// The message of a signal, which exists.
+    /// The message of a signal, if the signal exists.
     fn message(&self, signal: Signal) -> Result<&Message, VectorError> {
         if let Signal::Vector(vector) = signal {
             self.vectors.check(vector)?;
@@ -234,7 +235,7 @@ impl Interrupts {
         Ok(&self.messages[signal.pack() as usize])
     }
 
-    /// The time of held signals may be over (E6): fires those that are due, and says when to come again.
+    /// Fires held signals that are due (E6); returns when to call again.
     pub fn tick(&self, now: Time) -> Option<Time> {
         let mut next = None;
         for (number, slot) in self.slots.iter().enumerate() {
@@ -245,7 +246,7 @@ impl Interrupts {
     }
 }
 
-/// The earlier of two moments, of which there may be none.
+/// The earlier of two times.
 fn earlier(a: Option<Time>, b: Option<Time>) -> Option<Time> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

@@ -1,13 +1,14 @@
-//! The adapter itself: what a consumer posts, what becomes of it, and what the consumer is told.
-//! It promises verbs semantics on any byte stream that keeps order, in two personalities, and says of every failure whose fault it was.
-//! It refuses to know sockets and clocks: bytes, decisions and the time are handed in, bytes and completions come out.
+//! The adapter: work requests, queues, completions and events, without sockets, clocks or threads of its own.
+//! Verbs semantics on any byte stream that keeps order, in two personalities (RoCE and iWARP). Bytes and the time are passed in,
+//! bytes, completions and events come out; every error says whose fault it is ([`error::Kind`]).
 //!
-//! Reading order: [`wr`] (what can be asked) → [`wc`] (what is answered) → [`state`] (where a queue pair stands) →
-//! [`cq`], [`receive`], [`srq`] (the queues) → [`carrier`] (who moves bytes) → [`qp`] (the queue pair), [`ssq`] (a send queue for many), [`ud`] (one for datagrams), [`upper`] (those of other drivers) → [`event`] → [`control`] (what is done later) →
-//! [`function`] (the tables and the verbs on them) → [`adapter`] → [`profile`] (as what it appears); [`error`] says why a verb refuses.
-//! How events reach a driver: [`eqe`] (an entry) → [`eq`] (a queue) → [`moderation`] → [`toeplitz`], [`steering`], [`message_map`], [`arrangement`]
-//! (where events go) → [`vector`] (signals) → [`interrupts`] (all of it together).
-//! Below them, without any meaning of their own: `ring` (a queue without a lock), [`desk`] (a lock with a bell) and `sync`.
+//! Reading order: [`wr`] (requests) → [`wc`] (completions) → [`state`] (states of a queue pair) → [`cq`], [`receive`], [`srq`]
+//! (the queues) → [`carrier`] (moves bytes) → [`qp`] (the queue pair), [`ssq`] (shared send queue), [`ud`] (datagrams), [`upper`]
+//! (queue pairs of other drivers) → [`event`] → [`control`] (deferred verbs) → [`function`] (the tables and the verbs on them) →
+//! [`adapter`] → [`profile`] (what the adapter presents itself as); [`error`] lists why a verb fails.
+//! How events reach a driver: [`eqe`] (an entry) → [`eq`] (a queue) → [`moderation`] → [`toeplitz`], [`steering`],
+//! [`message_map`], [`arrangement`] (which queue and vector) → [`vector`] (signals) → [`interrupts`] (all of it together).
+//! Below them: `ring` (a queue without a lock), [`desk`] (a combining lock) and `sync`.
 
 #![deny(unsafe_code)]
 #![cfg_attr(

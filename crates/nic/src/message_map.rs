@@ -1,6 +1,5 @@
 //! The message-vector maps: duty and processor to event queue and signal, and the flat one from queue to signal (E8, E9).
-//! They promise that each cell changes in one step under traffic.
-//! They refuse to know which queues exist; whoever fills them has checked.
+//! Each cell is one atomic, so it changes in one step under traffic. Whether the queues exist is checked by the caller.
 
 use crate::sync::{AtomicU32, Ordering};
 use crate::vector::Signal;
@@ -12,20 +11,20 @@ pub const MAX_QUEUES: u16 = 2048;
 /// Vectors that the flat map can name: 5 bits.
 pub const FLAT_VECTORS: u16 = 32;
 
-/// What part of the adapter an event comes from: a row of the map. The source says "function", a word that is taken.
+/// The part of the adapter that an event comes from: a row of the map. (Not called "function", which is a share of the adapter.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Duty {
     /// Managing the adapter.
     Management,
-    /// RDMA, when nobody cares which side.
+    /// RDMA, if the direction does not matter.
     Rdma,
     /// Plain TCP and channels.
     Tcp,
     /// The link.
     Mac,
-    /// RDMA, what was sent: a sub-function.
+    /// RDMA, completions of sends: a part of `Rdma`.
     RdmaTx,
-    /// RDMA, what was received: a sub-function.
+    /// RDMA, completions of receives: a part of `Rdma`.
     RdmaRx,
 }
 
@@ -41,7 +40,7 @@ impl Duty {
     ];
 }
 
-/// Where an event is written, and how its driver is told.
+/// The queue that an event is written to, and how its driver is signalled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Route {
     /// The event queue.
@@ -63,7 +62,7 @@ impl Route {
     }
 }
 
-/// A cell that is not there, or cannot hold this. Nothing has changed.
+/// A cell that does not exist, or cannot hold the value. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
     /// No column for this processor.
@@ -74,7 +73,7 @@ pub enum MapError {
         /// How many there are.
         processors: u16,
     },
-    /// A map has some processors, and not too many.
+    /// The number of processors is out of range.
     #[error("a map has 1 to {MAX_PROCESSORS} processors, not {0}")]
     Processors(u16),
     /// No event queue has this number.
@@ -85,10 +84,10 @@ pub enum MapError {
         /// How many there are.
         queues: u16,
     },
-    /// An adapter has some event queues, and not too many.
+    /// The number of event queues is out of range.
     #[error("an adapter has 1 to {MAX_QUEUES} event queues, not {0}")]
     Queues(u16),
-    /// The flat map holds five bits of vector.
+    /// The flat map has five bits for the vector.
     #[error("vector {0} does not fit the flat map: it names {FLAT_VECTORS} vectors")]
     Flat(u16),
 }
@@ -138,13 +137,13 @@ impl MessageMap {
         Ok(&self.cells[row + usize::from(processor)])
     }
 
-    /// What a cell says.
+    /// The content of a cell.
     pub fn route(&self, duty: Duty, processor: u16) -> Result<Route, MapError> {
         let cell = self.cell(duty, processor)?;
         Ok(Route::unpack(cell.load(Ordering::Relaxed)))
     }
 
-    /// Another content, in one step; returns the old one.
+    /// Replaces the content of a cell, atomically; returns the old one.
     pub fn set(&self, duty: Duty, processor: u16, route: Route) -> Result<Route, MapError> {
         let cell = self.cell(duty, processor)?;
         Ok(Route::unpack(cell.swap(route.pack(), Ordering::Relaxed)))
@@ -183,7 +182,7 @@ impl FlatMap {
         cell.ok_or(MapError::Queue { queue, queues })
     }
 
-    /// How a queue's driver is told.
+    /// The signal of a queue.
     pub fn signal(&self, queue: u16) -> Result<Signal, MapError> {
         let word = self.cell(queue)?.load(Ordering::Relaxed);
         Ok(if word & LEGACY != 0 {
@@ -193,7 +192,7 @@ impl FlatMap {
         })
     }
 
-    /// Another signal, in one step.
+    /// Replaces the signal of a queue, atomically.
     pub fn set(&self, queue: u16, signal: Signal) -> Result<(), MapError> {
         let word = match signal {
             Signal::Line => LEGACY,

@@ -1,6 +1,5 @@
-//! When a signal that is owed may wait, and for how long: by count, by time, and by itself (E6).
-//! It promises that no signal waits longer than its delay, and that a quiet queue does not wait at all once it adapts.
-//! It refuses to know the time; it is told.
+//! How long a signal may be held back: by count, by time, or adaptively (E6).
+//! No signal is held longer than its delay. The time is passed in.
 
 use core::time::Duration;
 
@@ -9,23 +8,23 @@ use verbena_stream::Time;
 /// Longest delay.
 pub const MAX_DELAY: Duration = Duration::from_millis(100);
 
-/// How long a queue may hold a signal back: until `count` entries wait or `delay` is over, whichever is first.
+/// How long a queue may hold a signal back: until `count` entries are unread or `delay` has passed, whichever is first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Hold {
-    /// Entries that end the wait.
+    /// Unread entries that end the hold.
     pub count: u32,
-    /// Time that ends it.
+    /// Time that ends the hold.
     pub delay: Duration,
 }
 
 impl Hold {
-    /// Every signal at once.
+    /// Signals are not held back.
     pub const OFF: Hold = Hold {
         count: 1,
         delay: Duration::ZERO,
     };
 
-    /// A hold that makes sense: some delay with some count, or none.
+    /// A valid hold: a delay together with a count of two or more, or neither.
     pub fn new(count: u32, delay: Duration) -> Result<Hold, BadHold> {
         if delay > MAX_DELAY || (delay.is_zero() != (count <= 1)) {
             return Err(BadHold { count, delay });
@@ -33,13 +32,13 @@ impl Hold {
         Ok(Hold { count, delay })
     }
 
-    /// Whether a signal is held back while so many entries wait.
+    /// Whether a signal is held back while so many entries are unread.
     pub fn holds(self, unread: u32) -> bool {
         !self.delay.is_zero() && unread < self.count
     }
 }
 
-/// A hold that makes no sense.
+/// An invalid hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "signals can wait up to {MAX_DELAY:?} for two or more entries, or not at all; not {delay:?} for {count}"
@@ -51,20 +50,20 @@ pub struct BadHold {
     pub delay: Duration,
 }
 
-/// How a queue moderates.
+/// How a queue moderates its signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Moderation {
     /// Not at all.
     #[default]
     Off,
-    /// Always so.
+    /// By this hold.
     Fixed(Hold),
     /// By the rate of events, see [`Adaptive`].
     Adaptive,
 }
 
 impl Moderation {
-    /// What holds at first.
+    /// The hold to begin with.
     pub fn hold(self) -> Hold {
         match self {
             Moderation::Off | Moderation::Adaptive => Hold::OFF,
@@ -73,10 +72,10 @@ impl Moderation {
     }
 }
 
-/// Events are counted over this long before the rate is judged.
+/// Events are counted for this long before the rate is computed.
 pub const WINDOW: Duration = Duration::from_millis(1);
 
-/// Rate of events per window from which on a level holds, and what it holds.
+/// Levels: the lowest rate, in events per window, and the hold from that rate on.
 pub const LEVELS: [(u32, Hold); 4] = [
     (0, Hold::OFF),
     (
@@ -102,10 +101,10 @@ pub const LEVELS: [(u32, Hold); 4] = [
     ),
 ];
 
-/// Chooses a level by the rate of events: few events are told at once, many together.
+/// Chooses a level by the rate of events: few events are signalled at once, many are coalesced.
 ///
-/// It climbs one level per window at most, so that a burst does not delay what follows it, and falls to the level of the
-/// rate at once, so that a stream that ends is soon answered promptly again.
+/// It rises by at most one level per window, so that a burst does not delay what follows it, and falls to the level of the
+/// rate at once, so that latency is low again soon after a stream of events ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Adaptive {
     since: Time,
@@ -124,14 +123,14 @@ impl Default for Adaptive {
 }
 
 impl Adaptive {
-    /// One event; the new hold if it changes.
+    /// Counts one event; returns the new hold if it changes.
     pub fn observe(&mut self, now: Time) -> Option<Hold> {
         let span = now.since(self.since);
         if span < WINDOW {
             self.events = self.events.saturating_add(1);
             return None;
         }
-        // A window that nobody closed in time is a slow one: its events count for all of it.
+        // If no event came for several windows, the count is averaged over all of them.
         let windows = (span.as_nanos() / WINDOW.as_nanos()).max(1);
         let rate = u128::from(self.events) / windows;
         let fits = |level: &usize| u128::from(LEVELS[*level].0) <= rate;
@@ -143,7 +142,7 @@ impl Adaptive {
         changed.then_some(LEVELS[level].1)
     }
 
-    /// What holds now.
+    /// The current hold.
     pub fn hold(&self) -> Hold {
         LEVELS[self.level].1
     }
@@ -155,7 +154,7 @@ pub enum Arming {
     /// At the end of each service, in the write that acknowledges.
     #[default]
     Now,
-    /// Not while there is something to do: it comes back after this long by itself, and arms when it finds nothing.
+    /// Not while there are events: the driver polls again after this long, and arms when it finds none.
     WhenIdle(Duration),
 }
 

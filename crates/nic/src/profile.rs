@@ -1,9 +1,9 @@
-//! Logical devices: as what one adapter appears, to its host and to its network (V2).
-//! A profile promises to be whole: every device has a name of its own and does something, every packet has one owner, every queue
-//! of a device is one of the adapter's. It refuses to move packets; it is data, made by configuration and looked up.
+//! Logical devices: what one adapter presents itself as, to its host and to its network (V2).
+//! In a valid profile every device has a unique name and at least one service, every packet has one owner, and every queue of a device
+//! maps to one of the adapter's. A profile is data, made from the configuration; packets are not handled here.
 //!
-//! Reading order: [`Service`], [`Services`] (several), [`Logical`] (a device) → [`host`] (device and queue → the adapter's queue) → [`network`]
-//! (address, port, tuple → owner).
+//! Reading order: [`Service`], [`Services`] (a set), [`Logical`] (a device) → [`host`] (device and queue → the adapter's queue) →
+//! [`network`] (address, port, tuple → owner).
 
 pub mod host;
 pub mod network;
@@ -18,20 +18,20 @@ use std::collections::HashSet;
 
 use crate::error::{Error, Object};
 
-/// Most devices that one adapter appears as.
+/// Most logical devices of one adapter.
 pub const MAX_DEVICES: usize = 64;
 
-/// A device as programs see it: one that does several things is a multi-function device.
+/// A device as programs see it; with several services it is a multi-function device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Logical {
     /// Its name.
     pub name: String,
-    /// What it does.
+    /// Its services.
     pub services: Vec<Service>,
 }
 
 impl Logical {
-    /// An RDMA device and nothing else.
+    /// A device with RDMA only.
     pub fn rdma(name: impl Into<String>) -> Logical {
         Logical {
             name: name.into(),
@@ -39,7 +39,7 @@ impl Logical {
         }
     }
 
-    /// A device that does everything that is there: what an adapter is that nobody said anything about.
+    /// A device with all implemented services: the default.
     pub fn whole(name: impl Into<String>) -> Logical {
         Logical {
             name: name.into(),
@@ -47,7 +47,7 @@ impl Logical {
         }
     }
 
-    /// What it does and what is there of it.
+    /// Those of its services that are implemented.
     pub fn there(&self) -> Services {
         let there = self.services.iter().filter(|service| service.is_there());
         there.copied().collect()
@@ -61,38 +61,38 @@ impl fmt::Display for Logical {
     }
 }
 
-/// Why a profile cannot be so, or does not know what it is asked.
+/// Why a profile is invalid, or a lookup in it fails.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
-    /// An adapter appears as something.
+    /// The number of devices is out of range.
     #[error("a profile has 1 to {MAX_DEVICES} devices, not {0}")]
     Devices(usize),
     /// Two devices have one name.
     #[error("two devices are called {0}")]
     Twice(String),
-    /// A device does nothing.
+    /// A device has no service.
     #[error("device {0} does nothing: say rdma, nic or iscsi")]
     Idle(String),
-    /// A device does something twice.
+    /// A device has a service twice.
     #[error("device {device} has {service} twice")]
     Repeated {
         /// The device.
         device: String,
-        /// What it does.
+        /// The service.
         service: Service,
     },
     /// No device has this name.
     #[error("no device is called {0}")]
     NoDevice(String),
-    /// The device does not do this.
+    /// The device does not have this service.
     #[error("device {device} has no {service}")]
     NoService {
         /// The device.
         device: String,
-        /// What it does not do.
+        /// The service.
         service: Service,
     },
-    /// The device does several things, and an owner must be one of them.
+    /// The device has several services, and the owner does not say which.
     #[error("device {0} does several things: say which, such as {0}/rdma")]
     Unclear(String),
     /// Two rules match the same packets.
@@ -103,7 +103,7 @@ pub enum ProfileError {
         /// The earlier one.
         other: String,
     },
-    /// A rule that names no packet of ours.
+    /// A rule that can match no packet.
     #[error("{rule}: {why}")]
     Rule {
         /// The rule.
@@ -111,12 +111,12 @@ pub enum ProfileError {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// The service has a name and a place, but nobody has built it.
+    /// The service has a name, but is not implemented.
     #[error("device {device}: {service} is not there yet; {there} are", there = Services::THERE)]
     NotYet {
         /// The device.
         device: String,
-        /// What it would do.
+        /// The service.
         service: Service,
     },
     /// No queue of the device, or of the adapter, has the number.
@@ -127,7 +127,7 @@ pub enum ProfileError {
         /// The number.
         number: u32,
     },
-    /// The adapter has not enough for all of the profile's devices.
+    /// The adapter does not have enough numbers for all of the profile's devices.
     #[error("device {device}: {why}")]
     Adapter {
         /// The device whose share is not left.
@@ -137,7 +137,7 @@ pub enum ProfileError {
     },
 }
 
-/// As what an adapter appears.
+/// What an adapter presents itself as.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceProfile {
     devices: Vec<Logical>,
@@ -145,7 +145,7 @@ pub struct DeviceProfile {
 }
 
 impl DeviceProfile {
-    /// These devices, and these rules for packets; what no rule is about belongs to the first device's first service.
+    /// These devices, and these rules for packets; packets that match no rule belong to the first device's first service.
     pub fn new(devices: Vec<Logical>, rules: Vec<Rule>) -> Result<DeviceProfile, ProfileError> {
         if !(1..=MAX_DEVICES).contains(&devices.len()) {
             return Err(ProfileError::Devices(devices.len()));
@@ -174,7 +174,7 @@ impl DeviceProfile {
         &self.devices
     }
 
-    /// The network side: whose a packet is.
+    /// The network side: the owner of a packet.
     pub fn network(&self) -> &NetworkMap {
         &self.network
     }
@@ -185,7 +185,7 @@ impl DeviceProfile {
         found.ok_or_else(|| ProfileError::NoDevice(name.to_owned()))
     }
 
-    /// The function that serves a device's service, counted from the physical one; refused if nobody does yet.
+    /// The function that serves a device's service, 0 being the physical one; an error if the service is not implemented.
     pub fn function(&self, name: &str, service: Service) -> Result<u32, ProfileError> {
         let device = self.device(name)?;
         if !device.services.contains(&service) {
@@ -200,8 +200,8 @@ impl DeviceProfile {
         })
     }
 
-    /// Devices that a function serves, in the order of the functions: one function does all that a device does, for its
-    /// services share one table of memory.
+    /// Devices that a function serves, in the order of the functions: one function serves all services of a device, because
+    /// they share one table of memory.
     pub fn served(&self) -> impl Iterator<Item = &Logical> {
         let some = |device: &&Logical| !device.there().is_empty();
         self.devices.iter().filter(some)

@@ -1,6 +1,6 @@
-//! A queue pair: what its consumer posts, the stream it posts to, and what becomes of both (N1, M16).
-//! It promises verbs semantics: work starts and completes in order, a failure strikes one request and flushes the rest,
-//! and the first cause is kept as one sentence. It refuses to know sockets: bytes and the time are handed in.
+//! A queue pair: its posted requests, its stream, and their completion (N1, M16).
+//! Verbs semantics: work starts and completes in order, a failure completes one request with its status and flushes the rest, and the
+//! first cause is kept as one sentence. Sockets are not known here: bytes and the time are passed in.
 
 mod answer;
 mod complete;
@@ -63,22 +63,22 @@ use crate::state::{Personality, QpState, QpType};
 use inner::Inner;
 use queue::{Tails, queues};
 
-/// What a queue pair is made of; fixed at creation.
+/// The parts of a queue pair; fixed at creation.
 #[derive(Debug, Clone)]
 pub struct QpInit {
     /// Its number.
     pub number: u32,
-    /// What its completions call it: its number, or the one that peers know it by.
+    /// Its number in completions: its own, or the one that peers know.
     pub name: u32,
     /// Its domain.
     pub pd: Pd,
-    /// Whose manners it has.
+    /// RoCE or iWARP.
     pub personality: Personality,
     /// Reliable or unreliable.
     pub qp_type: QpType,
-    /// Where its sends complete.
+    /// The completion queue of its sends.
     pub send_cq: Arc<Cq>,
-    /// Where its receives complete.
+    /// The completion queue of its receives.
     pub recv_cq: Arc<Cq>,
     /// A receive queue shared with others, instead of its own.
     pub srq: Option<Arc<Srq>>,
@@ -92,14 +92,14 @@ pub struct QpInit {
     pub registration: Registration,
 }
 
-/// How much a queue pair holds.
+/// Limits of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Send requests.
     pub sends: usize,
     /// Receive requests.
     pub receives: usize,
-    /// Pieces of one request.
+    /// Scatter or gather elements of one request.
     pub pieces: usize,
     /// Bytes of inline data.
     pub inline: usize,
@@ -139,20 +139,20 @@ impl Default for Enabled {
 
 /// A queue pair.
 ///
-/// It sits behind one short lock and is run by whoever comes first. Whoever calls a method that takes an [`Outbox`], be it
-/// `modify` or `enable`, has [`transmit`](Qp::transmit) called afterwards: a poster that finds somebody at work leaves its
-/// requests and goes, and a turn of another kind finds them but does not send them.
+/// It is protected by one combining lock ([`Desk`]) and run by the thread that holds it. After a method that takes an [`Outbox`],
+/// such as `modify` or `enable`, the caller calls [`transmit`](Qp::transmit): a thread that posts while the lock is held leaves its
+/// requests to the holder, and a holder that does something else finds them but does not send them.
 #[derive(Debug)]
 pub struct Qp {
     init: QpInit,
     tails: Tails,
     desk: Desk<Inner>,
-    /// Somebody wanted acknowledgements to leave and found another at work, who might have them wait.
+    /// A thread wanted acknowledgements to be sent and found the lock held by another, which might defer them.
     acks_due: AtomicBool,
 }
 
 impl Qp {
-    /// A fresh queue pair in `Reset`.
+    /// A queue pair in `Reset`.
     pub fn new(init: QpInit) -> Qp {
         let (tails, heads) = queues();
         Qp {
@@ -163,7 +163,7 @@ impl Qp {
         }
     }
 
-    /// Does `work` under the lock, with everything that was posted before and all that follows from it.
+    /// Does `work` under the lock, after taking in what was posted before, and completes what has ended.
     fn attend<R>(
         &self,
         out: &mut Outbox,
@@ -176,7 +176,7 @@ impl Qp {
         )
     }
 
-    /// Something was posted: sees to it, unless somebody is at work who will. Nothing is sent.
+    /// Takes in what was posted, unless the holder of the lock will. Nothing is sent.
     pub fn ring(&self, out: &mut Outbox) {
         self.desk
             .ring(|inner| inner.turn(&self.init, out, |_, _, _| ()));
@@ -187,12 +187,12 @@ impl Qp {
         self.init.number
     }
 
-    /// What it was made of.
+    /// Its parts.
     pub fn init(&self) -> &QpInit {
         &self.init
     }
 
-    /// Where it stands.
+    /// Its state.
     pub fn state(&self) -> QpState {
         self.desk.look(|inner| inner.state)
     }
@@ -202,31 +202,31 @@ impl Qp {
         self.desk.look(|inner| inner.cause.clone())
     }
 
-    /// What it has done.
+    /// Its counters.
     pub fn counters(&self) -> Counters {
         self.desk.look(|inner| inner.counters)
     }
 
-    /// What the peer may do.
+    /// Sets what the peer may do.
     pub fn enable(&self, enabled: Enabled, out: &mut Outbox) {
         self.attend(out, |inner, _, _| inner.enabled = enabled);
     }
 
-    /// How long a peer is told to wait when no receive is posted.
+    /// Sets how long a peer is told to wait when no receive is posted.
     pub fn set_rnr_timer(&self, timer: RnrTimer, out: &mut Outbox) {
         self.attend(out, |inner, _, _| inner.rnr_timer = timer);
     }
 
-    /// A stream is there: the queue pair sends and receives on it. `rfc7306`: its peer takes atomics and immediate data.
+    /// Attaches a stream: the queue pair sends and receives on it. `rfc7306`: its peer supports atomics and immediate data.
     ///
     /// False if the state does not allow it; nothing has changed then.
     pub fn attach(&self, stream: Stream, rfc7306: bool, out: &mut Outbox) -> bool {
         self.attend(out, |inner, init, _| inner.connect(init, stream, rfc7306))
     }
 
-    /// Reads once from the carrier, straight into memory where that pays, and acts on what came.
+    /// Reads once from the carrier, directly into memory where that pays, and processes the bytes.
     ///
-    /// `scratch` is where bytes land that are not payload of a long run: any size but none does, a few frames' worth does well.
+    /// `scratch` receives bytes that are not payload of a long run: any size but zero works, a few frames' worth is best.
     pub fn receive(
         &self,
         carrier: &mut impl Carrier,
@@ -246,7 +246,7 @@ impl Qp {
                 receiving
             },
             |inner| {
-                // Whoever rang relies on us to send.
+                // The thread that rang relies on this one to send.
                 inner.turn(init, &mut out.borrow_mut(), |_, _, _| ());
                 wants.set(Wants::Send);
             },
@@ -273,8 +273,8 @@ impl Qp {
         last.get()
     }
 
-    /// The same, and what must be known afterwards, unless somebody is at work already: `None` then. That one sends before
-    /// it goes or, if its work is of another kind, calls [`transmit`](Qp::transmit) afterwards.
+    /// The same, with the outlook, unless another thread holds the lock: `None` then. The holder sends before it unlocks or, if its
+    /// work is of another kind, calls [`transmit`](Qp::transmit) afterwards.
     pub fn try_transmit(
         &self,
         carrier: &mut impl Carrier,
@@ -284,12 +284,12 @@ impl Qp {
     ) -> Option<(Sending, Outlook)> {
         let mut last = None;
         if acks == Acks::Now {
-            // Relaxed: whoever hears the bell, or gets the lock after us, sees what was left before.
+            // Relaxed: the holder that sees the ring, or the next thread that gets the lock, sees this store.
             self.acks_due.store(true, Ordering::Relaxed);
         }
         self.desk.ring(|inner| {
             let acks = if self.acks_due.load(Ordering::Relaxed) {
-                // Not an exchange: who wanted it before this knows its acknowledgements in here, and they leave below.
+                // Not an exchange: the acknowledgements of a thread that stored it before are known in here, and are sent below.
                 self.acks_due.store(false, Ordering::Relaxed);
                 Acks::Now
             } else {
@@ -303,7 +303,7 @@ impl Qp {
         last
     }
 
-    /// The peer closed its direction; `reset` if ours is gone as well.
+    /// The peer closed its direction; `reset` if the other direction is gone as well.
     pub fn handle_eof(&self, reset: bool, out: &mut Outbox) {
         self.attend(out, |inner, init, out| inner.peer_gone(init, reset, out));
     }
@@ -315,9 +315,9 @@ impl Qp {
         self.attend(out, Inner::closed);
     }
 
-    /// The peer has not answered for as long as the consumer allows: whatever needs it fails.
+    /// The peer has not answered for as long as the program allows: requests that need it fail.
     ///
-    /// Whoever drives the connection decides that; a peer that merely does not read is not dead.
+    /// The code that drives the connection decides that; a peer that merely does not read is not dead.
     pub fn handle_peer_dead(&self, out: &mut Outbox) {
         self.attend(out, Inner::peer_dead);
     }
@@ -327,7 +327,7 @@ impl Qp {
         self.desk.look(Inner::awaits_peer)
     }
 
-    /// The peer has said that it has no receive, and its word that there is one is waited for.
+    /// The peer has reported that it has no receive, and its READY is waited for.
     pub fn waits_for_receive(&self) -> bool {
         self.desk.look(|inner| {
             let stream = inner.stream.as_ref();
@@ -335,19 +335,19 @@ impl Qp {
         })
     }
 
-    /// When [`handle_timeout`](Qp::handle_timeout) wants to be called.
+    /// When to call [`handle_timeout`](Qp::handle_timeout).
     pub fn deadline(&self) -> Option<Time> {
         self.desk.look(Inner::deadline)
     }
 
-    /// The connection has been there for a while: a peer that may have missed our first frame gets another, an empty one.
+    /// The connection exists for a while: a peer that may have missed our first frame gets another, empty one.
     pub fn nudge(&self, out: &mut Outbox) {
         self.attend(out, |inner, _, _| {
             inner.stream.as_mut().is_some_and(Stream::nudge)
         });
     }
 
-    /// Time passed.
+    /// Processes timeouts.
     pub fn handle_timeout(&self, now: Time, out: &mut Outbox) {
         self.attend(out, |inner, init, out| inner.time_passed(init, now, out));
     }
@@ -357,7 +357,7 @@ impl Qp {
         self.desk.look(Inner::wants_close)
     }
 
-    /// The connection must be broken off: the peer has the beginning of a frame whose rest is gone.
+    /// The connection must be aborted: the peer has the beginning of a frame whose rest is lost.
     pub fn wants_reset(&self) -> bool {
         self.desk.look(|inner| inner.severed)
     }

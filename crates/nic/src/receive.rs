@@ -1,6 +1,6 @@
-//! Receives that wait for messages, in posting order.
-//! A queue promises that what was posted first is taken first, and that no more wait than it was made for.
-//! It refuses to judge scatter lists; memory does that when a message arrives.
+//! Posted receives, in posting order.
+//! They are taken in that order, and no more wait than the queue's depth. Scatter lists are not checked here, but when a message
+//! is placed.
 
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -9,20 +9,20 @@ use smallvec::SmallVec;
 
 use crate::wr::{ReceiveWr, Sge};
 
-/// Scatter lists up to this long live in the queue itself.
+/// Scatter lists up to this long are stored in the queue itself.
 const FEW: usize = 2;
 
-/// A receive as the queue keeps it.
+/// A queued receive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receive {
-    /// The consumer's number.
+    /// The consumer's id.
     pub id: u64,
     /// Where the message goes.
     pub scatter: SmallVec<[Sge; FEW]>,
 }
 
 impl Receive {
-    /// A copy of what was posted, if it has no more pieces than `limit`.
+    /// A copy of the request, if it has no more than `limit` elements.
     pub fn new(wr: &ReceiveWr<'_>, limit: usize) -> Result<Receive, PostError> {
         let got = wr.scatter.len();
         if got > limit {
@@ -44,15 +44,15 @@ impl Receive {
 /// Why a receive cannot be posted. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// As many requests wait as the queue holds.
+    /// The queue is full.
     #[error("the queue is full with {0} requests")]
     Full(usize),
-    /// More pieces than the queue was made for.
+    /// More scatter elements than the queue was created for.
     #[error("{got} pieces, at most {limit}")]
     Pieces {
-        /// Pieces given.
+        /// Elements given.
         got: usize,
-        /// Pieces allowed.
+        /// Elements allowed.
         limit: usize,
     },
 }
@@ -66,7 +66,7 @@ pub struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    /// An empty queue for `depth` receives of at most `pieces` pieces.
+    /// An empty queue for `depth` receives of at most `pieces` scatter elements.
     pub fn new(depth: usize, pieces: usize) -> ReceiveQueue {
         ReceiveQueue {
             queue: VecDeque::new(),
@@ -90,7 +90,7 @@ impl ReceiveQueue {
         self.depth
     }
 
-    /// Most pieces of one receive.
+    /// Most scatter elements of one receive.
     pub fn pieces(&self) -> usize {
         self.pieces
     }

@@ -1,13 +1,13 @@
 //! A queue between one producer and one consumer that needs no lock: a chain of small chunks and one counter.
-//! It promises order, that nothing is lost or leaked whichever end goes first, and no allocation while the two keep pace.
-//! It refuses to know limits: whoever pushes counts.
+//! Values keep their order, none is lost or leaked whichever end is dropped first, and nothing is allocated while the consumer keeps
+//! pace. The length is not limited here: the code that pushes counts.
 //!
 //! The producer writes a slot and then publishes the count of all pushes; the consumer reads that count and then the slot.
 //! So a push costs one release store and a pop at most one acquire load. An empty queue owns no chunk before its first push.
 //!
-//! Only the end of a chunk needs a handshake, because either side may be there first. The chunk's `next` decides: the
-//! producer, who finds it full, names another chunk; the consumer, who has emptied it, names the chunk itself, which
-//! both then use again from its beginning. A chunk that the consumer leaves behind is kept for the producer, one at most.
+//! Only the end of a chunk needs a handshake, because either side may reach it first. It is decided by a compare-and-exchange of the
+//! chunk's `next`: the producer, if the chunk is full, stores another chunk; the consumer, if it has emptied the chunk, stores the
+//! chunk itself, which both then use again from its beginning. A chunk that the consumer leaves is kept for the producer, one at most.
 //! All of it is modelled with loom in `ring/tests.rs`.
 
 use core::fmt;
@@ -47,9 +47,9 @@ pub(crate) fn ring<T: Send>() -> (Producer<T>, Consumer<T>) {
 
 struct Chunk<T> {
     slots: [UnsafeCell<MaybeUninit<T>>; SLOTS],
-    /// What follows: null while nobody knows, another chunk, or this one again.
+    /// The following chunk: null while undecided, another chunk, or this one again.
     next: AtomicPtr<Chunk<T>>,
-    /// Lets a model notice a chunk that nobody frees.
+    /// Lets loom notice a chunk that is not freed.
     #[cfg(loom)]
     _life: loom::alloc::Track<()>,
 }
@@ -64,13 +64,13 @@ impl<T> Chunk<T> {
         }))
     }
 
-    /// Frees a chunk; what its slots hold is not dropped.
+    /// Frees a chunk; values in its slots are not dropped.
     ///
     /// # Safety
     ///
-    /// It came from `allocate`, and nobody else knows it any more.
+    /// `chunk` came from `allocate`, and no other pointer to it is used after this call.
     unsafe fn free(chunk: *mut Chunk<T>) {
-        // SAFETY: as the caller promises.
+        // SAFETY: `chunk` came from `Box::into_raw` in `allocate` and is not used elsewhere, as the caller guarantees.
         drop(unsafe { Box::from_raw(chunk) });
     }
 
@@ -78,23 +78,23 @@ impl<T> Chunk<T> {
     ///
     /// # Safety
     ///
-    /// The slot holds a value, the producer's writing of it happened before, and nobody reads it again.
+    /// The slot holds a value, the producer's write of it happened before, and the slot is not read again before the next write.
     unsafe fn take(&self, slot: usize) -> T {
         self.slots[slot].with(|slot| {
-            // SAFETY: as the caller promises.
+            // SAFETY: the slot holds a value whose write happened before and that is not read again, as the caller guarantees.
             unsafe { (*slot).assume_init_read() }
         })
     }
 }
 
-/// Where the consumer is: the next value to be popped is in this chunk, at `popped` modulo its slots.
+/// The consumer's position: the next value to be popped is in this chunk, at `popped` modulo its slots.
 struct Place<T> {
     /// Null before the first push.
     chunk: *mut Chunk<T>,
     popped: usize,
 }
 
-// By hand, because a place can be copied whatever the values are.
+// Not derived: `T` need not be `Clone`.
 impl<T> Clone for Place<T> {
     fn clone(&self) -> Place<T> {
         *self
@@ -104,24 +104,24 @@ impl<T> Clone for Place<T> {
 impl<T> Copy for Place<T> {}
 
 struct Shared<T> {
-    /// Pushes so far. Whoever has seen a count may use all slots and links that were written before it.
+    /// Pushes so far. A thread that has loaded a count may use all slots and links that were written before it was stored.
     pushed: AtomicUsize,
-    /// An emptied chunk for the next time one is needed.
+    /// An emptied chunk for the next allocation.
     spare: AtomicPtr<Chunk<T>>,
-    /// Where the consumer begins, written by the first push, and then where it left off, written as it goes.
+    /// The consumer's start, written by the first push; when the consumer is dropped, its position then.
     start: UnsafeCell<Place<T>>,
 }
 
-// SAFETY: `start` is written by the producer before its first count is published, read by the consumer after it has
-// seen that, and otherwise touched only by a consumer that goes and by the last owner of all.
+// SAFETY: `start` is written by the producer before its first count is published and read by the consumer after it has
+// loaded that count; otherwise it is accessed only by the consumer's `drop`, and by `Shared`'s `drop`, which has no other owner left.
 unsafe impl<T: Send> Sync for Shared<T> {}
-// SAFETY: the values may go to another thread, and the chunks are owned by the queue alone.
+// SAFETY: the values are `Send`, and only the queue owns the chunks.
 unsafe impl<T: Send> Send for Shared<T> {}
 
 impl<T> Shared<T> {
-    /// A chunk that nobody uses, with nothing behind it.
+    /// An unused chunk whose `next` is null.
     fn fresh(&self) -> *mut Chunk<T> {
-        // Acquire: whoever gave it away is done with it.
+        // Acquire: accesses to it before `keep` happened before.
         let spare = self.spare.swap(null_mut(), Ordering::Acquire);
         if spare.is_null() {
             Chunk::allocate()
@@ -130,18 +130,18 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Keeps a chunk for `fresh`, in place of the one that is there.
+    /// Keeps a chunk for `fresh`, and frees the one kept before.
     ///
     /// # Safety
     ///
-    /// It came from `allocate`, its slots hold nothing, and only the caller knows it.
+    /// `chunk` came from `allocate`, its slots hold no values, and only the caller has a pointer to it.
     unsafe fn keep(&self, chunk: *mut Chunk<T>) {
-        // SAFETY: the chunk is the caller's alone until the exchange.
+        // SAFETY: `chunk` is valid, and only the caller accesses it until the swap below.
         unsafe { &*chunk }.next.store(null_mut(), Ordering::Relaxed);
-        // Release: we are done with it. Acquire: so is whoever kept the other, which we free.
+        // Release: our accesses are done. Acquire: so are those of the thread that kept the other chunk, which is freed here.
         let other = self.spare.swap(chunk, Ordering::AcqRel);
         if !other.is_null() {
-            // SAFETY: it was kept under the same promise, and the exchange made it ours.
+            // SAFETY: the chunk was kept by this function, under the same contract, and the swap made this thread its only owner.
             unsafe { Chunk::free(other) };
         }
     }
@@ -149,33 +149,33 @@ impl<T> Shared<T> {
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        // Both ends are gone, and their going happened before: everything here is ours alone.
+        // Both ends have been dropped, which happened before: nothing else accesses the chunks.
         let pushed = self.pushed.load(Ordering::Relaxed);
         let Place {
             mut chunk,
             mut popped,
         } = self.start.with_mut(|start| {
-            // SAFETY: nobody else is left.
+            // SAFETY: `self` is the last owner, so the cell is not accessed concurrently.
             unsafe { *start }
         });
         while !chunk.is_null() {
-            // SAFETY: chunks from the consumer's place on are alive until we free them, below.
+            // SAFETY: chunks from the consumer's position on are valid until they are freed below.
             let here = unsafe { &*chunk };
             let mut slot = popped % SLOTS;
             while popped != pushed && slot < SLOTS {
-                // SAFETY: it was pushed and not popped.
+                // SAFETY: the slot lies between `popped` and `pushed`, so it holds a value, and `popped` moves past it.
                 drop(unsafe { here.take(slot) });
                 popped = popped.wrapping_add(1);
                 slot += 1;
             }
             let next = here.next.load(Ordering::Relaxed);
-            // SAFETY: nobody else is left.
+            // SAFETY: both ends are gone, and `next` was read before; `chunk` is not used again.
             unsafe { Chunk::free(chunk) };
             chunk = if next == chunk { null_mut() } else { next };
         }
         let spare = self.spare.load(Ordering::Relaxed);
         if !spare.is_null() {
-            // SAFETY: nobody else is left, and a spare chunk holds nothing.
+            // SAFETY: both ends are gone, and a spare chunk holds no values.
             unsafe { Chunk::free(spare) };
         }
     }
@@ -189,28 +189,28 @@ pub(crate) struct Producer<T> {
     pushed: usize,
 }
 
-// SAFETY: the pointer is to a chunk of the queue, which `shared` keeps alive; nothing is tied to a thread.
+// SAFETY: `chunk` points to a chunk of the queue, which `shared` keeps alive; nothing is tied to a thread.
 unsafe impl<T: Send> Send for Producer<T> {}
 
 impl<T> Producer<T> {
-    /// Adds a value behind all others.
+    /// Appends a value.
     pub(crate) fn push(&mut self, value: T) {
         let slot = self.pushed % SLOTS;
         if slot == 0 {
             self.turn();
         }
-        // SAFETY: `turn` chose the chunk, and the consumer leaves it alone until it has emptied it, this slot included.
+        // SAFETY: `turn` set `chunk`, and the consumer does not give it away before it has popped all of its slots, this one included.
         let chunk = unsafe { &*self.chunk };
         chunk.slots[slot].with_mut(|slot| {
-            // SAFETY: the consumer does not look here before it has seen the count that we publish below; what the
-            // slot held before it has moved out, as `turn` saw.
+            // SAFETY: the consumer does not read this slot before it has loaded the count published below; the slot's
+            // previous value has been moved out, as `turn` observed.
             unsafe { (*slot).write(value) };
         });
         self.pushed = self.pushed.wrapping_add(1);
         self.shared.pushed.store(self.pushed, Ordering::Release);
     }
 
-    /// Goes to a chunk whose slots are all free: the first, the same again, or another.
+    /// Moves on to a chunk whose slots are all free: the first, the same again, or another.
     #[cold]
     fn turn(&mut self) {
         let full = self.chunk;
@@ -221,29 +221,29 @@ impl<T> Producer<T> {
                 popped: 0,
             };
             self.shared.start.with_mut(|start| {
-                // SAFETY: the consumer does not look here before it has seen a count, and none is published yet;
-                // nor does it write here as it goes, as long as it has no chunk.
+                // SAFETY: the consumer does not read `start` before it has loaded a nonzero count, and none is published yet;
+                // its `drop` does not write it as long as it has no chunk.
                 unsafe { *start = begin };
             });
             return;
         }
-        // SAFETY: the consumer gives a chunk away only after it has found another behind it, and that we say below.
+        // SAFETY: the consumer gives a chunk away only after it has found another one in `next`, and that is stored below.
         let next = unsafe { &(*full).next };
         // Acquire, here and where the exchange fails: the consumer has moved everything out of the slots.
         if next.load(Ordering::Acquire).is_null() {
             let fresh = self.shared.fresh();
-            // Release: the chunk is as new before the consumer comes there.
+            // Release: the chunk's initialisation happens before the consumer uses it.
             let swap =
                 next.compare_exchange(null_mut(), fresh, Ordering::Release, Ordering::Acquire);
             if swap.is_ok() {
-                // From here on the old chunk is the consumer's.
+                // From here on only the consumer uses the old chunk.
                 self.chunk = fresh;
                 return;
             }
-            // SAFETY: it is ours from `fresh`, and we have told nobody.
+            // SAFETY: `fresh` came from `Shared::fresh`, is empty, and was not published.
             unsafe { self.shared.keep(fresh) };
         }
-        // The consumer was quicker, and waits at the beginning of this chunk. It looks at `next` again only behind
+        // The consumer was first, and will continue at the beginning of this chunk. It loads `next` again only after
         // values that are still to be pushed.
         next.store(null_mut(), Ordering::Relaxed);
     }
@@ -261,11 +261,11 @@ impl<T> fmt::Debug for Producer<T> {
 pub(crate) struct Consumer<T> {
     shared: Arc<Shared<T>>,
     place: Place<T>,
-    /// The producer's count when we last looked: up to there we need not look again.
+    /// The producer's count as last loaded.
     seen: usize,
 }
 
-// SAFETY: as for the producer.
+// SAFETY: `place.chunk` points to a chunk of the queue, which `shared` keeps alive; nothing is tied to a thread.
 unsafe impl<T: Send> Send for Consumer<T> {}
 
 impl<T> Consumer<T> {
@@ -275,9 +275,9 @@ impl<T> Consumer<T> {
             return None;
         }
         let slot = self.place.popped % SLOTS;
-        // SAFETY: a count beyond `popped` was seen, so there is a chunk, and we leave it only in `turn`.
+        // SAFETY: a count beyond `popped` was loaded, so `chunk` is not null, and the consumer leaves it only in `turn`.
         let chunk = unsafe { &*self.place.chunk };
-        // SAFETY: the count that we saw was published after the value was written, and `popped` moves past it.
+        // SAFETY: the loaded count was published after the value was written, and `popped` moves past it.
         let value = unsafe { chunk.take(slot) };
         self.place.popped = self.place.popped.wrapping_add(1);
         if slot == SLOTS - 1 {
@@ -286,13 +286,13 @@ impl<T> Consumer<T> {
         Some(value)
     }
 
-    /// Nothing waits. A push that happened before is always seen.
+    /// No value waits. A push that happened before is always seen.
     pub(crate) fn is_empty(&self) -> bool {
         self.place.popped == self.seen
             && self.place.popped == self.shared.pushed.load(Ordering::Acquire)
     }
 
-    /// Looks for values that have come since; false if there are none.
+    /// Loads the producer's count; false if there are no new values.
     fn look(&mut self) -> bool {
         self.seen = self.shared.pushed.load(Ordering::Acquire);
         if self.place.popped == self.seen {
@@ -300,24 +300,24 @@ impl<T> Consumer<T> {
         }
         if self.place.chunk.is_null() {
             self.place = self.shared.start.with(|start| {
-                // SAFETY: the first push wrote it before the count that we have seen, and nobody has since.
+                // SAFETY: the first push wrote it before the count that was loaded, and it was not written since.
                 unsafe { *start }
             });
         }
         true
     }
 
-    /// Leaves an emptied chunk for the one that follows, or stays if none does yet.
+    /// Leaves an emptied chunk for the next one, or stays if there is none yet.
     #[cold]
     fn turn(&mut self) {
         let empty = self.place.chunk;
-        // SAFETY: we are still on it, and the producer frees no chunk that it has pushed into.
+        // SAFETY: the consumer has not left the chunk, and the producer frees no chunk that it has pushed into.
         let next = unsafe { &(*empty).next };
-        // Release: everything is moved out before the producer comes here again. Acquire: the next chunk is as new.
+        // Release: everything is moved out before the producer reuses the chunk. Acquire: the next chunk is initialised.
         let swap = next.compare_exchange(null_mut(), empty, Ordering::Release, Ordering::Acquire);
         if let Err(other) = swap {
             self.place.chunk = other;
-            // SAFETY: the producer left it when it named the other, and we have moved everything out.
+            // SAFETY: the producer left `empty` when it stored the other chunk, and all its values have been moved out.
             unsafe { self.shared.keep(empty) };
         }
     }
@@ -325,11 +325,11 @@ impl<T> Consumer<T> {
 
 impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
-        // Without a chunk we have seen no push, and `start` is still the producer's to write.
+        // Without a chunk this end has seen no push, and the producer may still write `start`.
         if !self.place.chunk.is_null() {
             self.shared.start.with_mut(|start| {
-                // SAFETY: the producer wrote it before the first count, which we have seen, and not since; whoever
-                // drops the queue comes after us.
+                // SAFETY: the producer wrote it only before the first count, which was loaded; `Shared`'s `drop` runs after this
+                // one.
                 unsafe { *start = self.place };
             });
         }

@@ -1,6 +1,6 @@
-//! A receive queue that many queue pairs share, with a limit that tells its owner once when it runs low.
-//! Queue pairs that found it empty wait in a line; each posted receive is promised to the first in the line.
-//! It refuses to know connections: a waiter is a number, and whoever posts is told which to wake.
+//! A receive queue shared by many queue pairs, with a limit event that is raised once when it runs low.
+//! Queue pairs that found it empty wait in order; each posted receive is reserved for the first of them. Waiters are kept by number,
+//! and the caller that posts is told which one to wake.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -15,7 +15,7 @@ use crate::wr::ReceiveWr;
 /// Why a message that does not wait gets no receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unfit {
-    /// None is there.
+    /// There is none.
     None,
     /// The next one is too small.
     Small,
@@ -32,15 +32,15 @@ pub struct Srq {
 #[derive(Debug)]
 struct Inner {
     queue: ReceiveQueue,
-    /// Fires once when fewer receives than this wait; 0 is disarmed.
+    /// The limit event is raised once when fewer receives than this wait; 0 is disarmed.
     limit: usize,
-    /// Queue pairs that found the queue empty, first come first served.
+    /// Queue pairs that found the queue empty, in order of arrival.
     line: Line,
-    /// Waiters that have been woken and have not come yet; each is sure of one receive.
+    /// Waiters that have been woken and have not taken their receive yet; one receive is reserved for each.
     promised: HashSet<u32>,
 }
 
-/// Waiters in the order they came; joining, leaving and being served cost the same however many wait.
+/// Waiters in order of arrival; joining, leaving and serving cost O(log n).
 #[derive(Debug, Default)]
 struct Line {
     next_ticket: u64,
@@ -105,7 +105,7 @@ impl Srq {
         self.len() == 0
     }
 
-    /// Adds a receive; returns the queue pair that must be told it is ready, if one waits.
+    /// Adds a receive; returns the queue pair that must be woken for it, if one waits.
     pub fn post(&self, wr: &ReceiveWr<'_>) -> Result<Option<u32>, PostError> {
         let mut inner = self.inner.lock();
         inner.queue.post(wr)?;
@@ -114,9 +114,9 @@ impl Srq {
         Ok(woken)
     }
 
-    /// Takes a receive for a queue pair; without one it joins the line.
+    /// Takes a receive for a queue pair; without one it joins the waiters.
     ///
-    /// Receives that were promised to others are not taken away from them.
+    /// Receives that are reserved for other queue pairs are not taken.
     pub fn take(&self, qpn: u32, outbox: &mut Outbox) -> Option<Receive> {
         let mut inner = self.inner.lock();
         let taken = self.take_mine(&mut inner, qpn, outbox);
@@ -126,7 +126,7 @@ impl Srq {
         taken
     }
 
-    /// The same, but nobody joins the line.
+    /// The same, without joining the waiters.
     pub(crate) fn take_at_once(&self, qpn: u32, outbox: &mut Outbox) -> Option<Receive> {
         self.take_mine(&mut self.inner.lock(), qpn, outbox)
     }
@@ -139,8 +139,8 @@ impl Srq {
         self.take_front(inner, outbox)
     }
 
-    /// Takes a receive that holds `len` bytes for a message that does not wait: the next one that nobody was promised, or
-    /// why it cannot be had. Nobody joins the line.
+    /// Takes the next receive that is not reserved, if it holds `len` bytes, for a message that does not wait. Does not join the
+    /// waiters.
     pub(crate) fn take_now(&self, len: u32, outbox: &mut Outbox) -> Result<Receive, Unfit> {
         let mut inner = self.inner.lock();
         if inner.queue.len() <= inner.promised.len() {
@@ -162,7 +162,7 @@ impl Srq {
         Some(receive)
     }
 
-    /// Takes a receive back that no message has used up; returns the queue pair that must be told, if one waits.
+    /// Takes a receive back that no message has used; returns the queue pair that must be woken, if one waits.
     pub fn give_back(&self, receive: Receive) -> Option<u32> {
         let mut inner = self.inner.lock();
         inner.queue.put_back(receive);
@@ -171,7 +171,7 @@ impl Srq {
         woken
     }
 
-    /// A queue pair needs no receive any more; returns who may have the one it was promised.
+    /// A queue pair needs no receive any more; returns the queue pair that gets the receive reserved for it and must be woken.
     pub fn leave(&self, qpn: u32) -> Option<u32> {
         let mut inner = self.inner.lock();
         inner.line.leave(qpn);
@@ -183,7 +183,7 @@ impl Srq {
         heir
     }
 
-    /// A receive is kept for this queue pair.
+    /// A receive is reserved for this queue pair.
     pub(crate) fn is_promised(&self, qpn: u32) -> bool {
         self.inner.lock().promised.contains(&qpn)
     }
@@ -193,12 +193,12 @@ impl Srq {
         self.inner.lock().queue.depth()
     }
 
-    /// Most pieces of one receive.
+    /// Most scatter elements of one receive.
     pub fn pieces(&self) -> usize {
         self.inner.lock().queue.pieces()
     }
 
-    /// Below how many receives the limit event fires; 0 if it is not armed.
+    /// The limit event is raised below this many receives; 0 if it is not armed.
     pub fn limit(&self) -> usize {
         self.inner.lock().limit
     }

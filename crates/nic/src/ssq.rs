@@ -1,12 +1,12 @@
-//! A send queue that many reliable queue pairs, its channels, share (V6): one order of posting, of beginning and of completing.
-//! It promises that a request begins on its channel after all before it have begun on theirs, that completions come in posting
-//! order, and that a failed channel takes only its own requests along. It refuses to move bytes: whoever pumps it brings hands.
+//! A send queue shared by many reliable queue pairs, its channels (V6): one order of posting, of starting and of completing.
+//! A request starts on its channel after all earlier ones have started on theirs, completions are in posting order, and a failed
+//! channel affects only its own requests. Bytes are not moved here: the caller of [`pump`](Ssq::pump) passes a closure that sends.
 //!
-//! A request waits here until its turn has come, and only then goes to its queue pair, which frames, repeats and completes it
-//! as ever. The queue pairs complete into a queue that nobody else sees (`inbox`); from there completions are put back in
-//! order and enter the consumer's. So a queue pair knows nothing of all this, and one that is no channel pays nothing for it.
+//! A request waits here until its turn, and only then goes to its queue pair, which frames, repeats and completes it as usual.
+//! The queue pairs complete into an internal queue (`inbox`); from there completions are put in order and pushed into the
+//! program's queue. So a queue pair has no code for channels, and one that is not a channel has no cost.
 //!
-//! Locks: `order` is held for moments and never while a queue pair is called. Whoever pumps sits at the `desk`; others ring.
+//! Locks: `order` is held briefly and never while a queue pair is called. One thread pumps at a time, under `desk`; others ring it.
 
 mod history;
 mod order;
@@ -31,17 +31,17 @@ use crate::wr::SendWr;
 use order::Order;
 use stall::Watch;
 
-/// Completions that are looked at together.
+/// Completions that are polled together.
 const BATCH: usize = 16;
 
-/// How much a shared send queue holds.
+/// Limits of a shared send queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SsqLimits {
     /// Requests that have not completed, of all channels together.
     pub requests: usize,
-    /// Completed requests that its history remembers.
+    /// Completed requests in its history.
     pub history: usize,
-    /// How long a channel that does not move may hold up others, before it is failed.
+    /// How long a channel without progress may hold up others before it is failed.
     pub stall: Duration,
 }
 
@@ -55,7 +55,7 @@ impl Default for SsqLimits {
     }
 }
 
-/// Whoever pumps sends for a queue pair: called with each that was handed a request, and has a stream to send it on.
+/// Sends for a queue pair that was given requests; the caller of `pump` owns its stream.
 pub type SendHand<'a> = &'a mut dyn FnMut(&Arc<Qp>, &mut Outbox);
 
 /// A shared send queue.
@@ -63,28 +63,28 @@ pub type SendHand<'a> = &'a mut dyn FnMut(&Arc<Qp>, &mut Outbox);
 pub struct Ssq {
     number: u32,
     pd: Pd,
-    /// Where its channels complete.
+    /// Completions of its channels.
     inbox: Arc<Cq>,
-    /// Where it completes.
+    /// Its completions.
     cq: Arc<Cq>,
     limits: SsqLimits,
     order: Mutex<Order>,
-    /// Of those who could pump it one does. What is behind the lock is what only that one needs.
+    /// Only one thread pumps at a time; the state it needs is behind this lock.
     desk: Desk<Pump>,
 }
 
 #[derive(Debug, Default)]
 struct Pump {
-    /// The channel that was handed a request last, if it could not begin it.
+    /// The channel that was given a request last, if it could not start it.
     lagging: Option<Arc<Qp>>,
-    /// Who holds up others: in completing, in beginning.
+    /// The channels that hold up others: in completing, in starting.
     watches: [Option<Watch>; 2],
 }
 
 impl Ssq {
     /// An empty queue without channels, which completes in `cq`.
     pub(crate) fn new(number: u32, pd: Pd, cq: Arc<Cq>, limits: SsqLimits) -> Result<Ssq, Error> {
-        // Each request under way has one completion at most, so that it never overflows.
+        // Each request given to a channel has at most one completion, so the queue never overflows.
         let inbox = Arc::new(Cq::feeding(number, limits.requests.max(1))?);
         inbox.arm(Arm::Next);
         Ok(Ssq {
@@ -108,12 +108,12 @@ impl Ssq {
         self.pd
     }
 
-    /// Where it completes.
+    /// The completion queue of its requests.
     pub fn cq(&self) -> &Arc<Cq> {
         &self.cq
     }
 
-    /// How much it holds.
+    /// Its limits.
     pub fn limits(&self) -> SsqLimits {
         self.limits
     }
@@ -122,36 +122,36 @@ impl Ssq {
         &self.inbox
     }
 
-    /// A queue pair that completes in our inbox is a channel from now on; at most `window` of its requests are under way at once.
+    /// Makes a queue pair that completes in the inbox a channel; at most `window` of its requests are given to it at once.
     pub(crate) fn join(&self, qp: &Arc<Qp>, window: usize) {
         self.order.lock().join(qp, window);
     }
 
-    /// A channel is gone: what it had is flushed. The queue must be pumped afterwards.
+    /// A channel is destroyed: its requests are flushed. The queue must be pumped afterwards.
     pub(crate) fn leave(&self, channel: u32) {
         self.order.lock().leave(channel);
     }
 
-    /// A channel was emptied by its owner: what was posted for it before is flushed. The queue must be pumped afterwards.
+    /// A channel was reset: requests posted for it before are flushed. The queue must be pumped afterwards.
     pub(crate) fn empty(&self, channel: u32) {
         self.order.lock().empty(channel);
-        // Whoever took a request from the order before that has found by now that the channel takes none: it cannot turn up
-        // in the channel's next life.
+        // A thread that took a request from the order before that holds `desk`; when this returns, the channel has rejected the
+        // request, so it cannot be executed after the reset.
         self.desk.look(|_| ());
     }
 
-    /// Takes requests for a channel again, or takes no more; what was posted goes on. False if there is no such channel.
+    /// Accepts requests for a channel again, or no more; posted ones continue. False if there is no such channel.
     pub(crate) fn open(&self, channel: u32, open: bool) -> bool {
         self.order.lock().open(channel, open)
     }
 
-    /// Adds a request for the channel with this number. It waits for nobody; the queue must be pumped afterwards.
+    /// Adds a request for the channel with this number. It does not block; the queue must be pumped afterwards.
     pub fn post(&self, channel: u32, wr: &SendWr<'_>) -> Result<(), PostError> {
         self.order.lock().post(channel, wr)
     }
 
-    /// Goes on as far as possible: completes what has ended and hands over what has its turn. If somebody is at it already,
-    /// that one sees to it.
+    /// Completes what has ended and gives out the requests whose turn it is, as far as possible. If another thread does so
+    /// already, that thread repeats it.
     pub fn pump(&self, hand: SendHand<'_>, out: &mut Outbox) {
         self.desk.ring(|pump| self.turn(pump, hand, out));
     }
@@ -166,14 +166,14 @@ impl Ssq {
                 return;
             };
             self.hand_over(&qp, wqe, out);
-            // Those that follow on the same channel leave together: it keeps their order by itself.
+            // Consecutive requests for the same channel are given out together: the channel keeps their order.
             loop {
                 let next = self.order.lock().next(Some(qp.number()));
                 let Some((qp, wqe)) = next else { break };
                 self.hand_over(&qp, wqe, out);
             }
             hand(&qp, out);
-            // Before the next one is handed over: V6, transmission is in posting order.
+            // Before the next one is given out: V6, transmission is in posting order.
             let begun = qp.has_begun_all();
             self.collect(out);
             if !begun {
@@ -190,11 +190,11 @@ impl Ssq {
         }
     }
 
-    /// Takes what the channels have completed, and completes it in order.
+    /// Polls the channels' completions, and completes them in order.
     fn collect(&self, out: &mut Outbox) {
         let mut done = [Wc::BLANK; BATCH];
         let mut idle = Vec::new();
-        // First, so that whatever comes after the last look wakes us.
+        // Armed before polling, so that an entry after the last poll wakes the queue.
         self.inbox.arm(Arm::Next);
         loop {
             let count = self.inbox.poll(&mut done);
@@ -208,12 +208,12 @@ impl Ssq {
             }
         }
         for qp in idle {
-            // Memory grows with the queue, not with the channels.
+            // Memory grows with the queue, not with the number of channels.
             qp.rest(out);
         }
     }
 
-    /// What it is and holds.
+    /// Its attributes and counters.
     pub(crate) fn info(&self, channels: u32) -> SsqInfo {
         let order = self.order.lock();
         SsqInfo {
@@ -225,12 +225,12 @@ impl Ssq {
         }
     }
 
-    /// What one of its channels has done.
+    /// Attributes and counters of one of its channels.
     pub(crate) fn channel(&self, channel: u32) -> Option<ChannelInfo> {
         self.order.lock().channel(channel)
     }
 
-    /// What became of the last requests, oldest first; of one channel, if it is named.
+    /// The last requests, oldest first; only those of one channel, if it is given.
     pub fn history(&self, channel: Option<u32>) -> Vec<Record> {
         self.order.lock().history(channel)
     }

@@ -1,22 +1,22 @@
-//! Where a queue pair stands, in both vocabularies: InfiniBand's (as verbs name it) and the RDMA Consortium's.
+//! The states of a queue pair, in the terms of InfiniBand (as in verbs) and of the RDMA Consortium.
 //! All transitions of both personalities are in one function, those of datagram queue pairs in another; all are kept as snapshots.
-//! It refuses to know what a transition does; callers act on it.
+//! What a transition does is up to the callers.
 
 use serde::{Deserialize, Serialize};
 
-/// Whose manners a queue pair has.
+/// The personality and type of a queue pair.
 pub use verbena_wire::ext::{Personality, QpType};
 
 /// The state of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum QpState {
-    /// Fresh, or emptied again.
+    /// New, or reset.
     Reset,
-    /// May be given receives.
+    /// Receives may be posted.
     Init,
-    /// May receive.
+    /// Messages are received.
     Rtr,
-    /// May send.
+    /// Sends are transmitted.
     Rts,
     /// The send queue drains; `roce` only.
     Sqd,
@@ -31,7 +31,7 @@ pub enum QpState {
     Err,
 }
 
-/// States in the words of the RDMA Consortium.
+/// States in the terms of the RDMA Consortium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RdmacState {
     /// No stream.
@@ -46,14 +46,14 @@ pub enum RdmacState {
     Error,
 }
 
-/// What moves a queue pair.
+/// Input of the state machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QpEvent {
-    /// The consumer asks for a state.
+    /// The program requests a state.
     Modify(QpState),
-    /// The connection manager has a stream for it.
+    /// The connection manager has a stream for the queue pair.
     Connected,
-    /// A failure found here: a violation of the peer's, or a request of ours that failed.
+    /// A failure found locally: a violation by the peer, or a local request that failed.
     Failed,
     /// The peer's Terminate.
     PeerTerminated,
@@ -81,11 +81,11 @@ impl QpState {
         QpState::Sqe,
     ];
 
-    /// The same in the RDMA Consortium's words.
+    /// The same in the RDMA Consortium's terms.
     pub fn rdmac(self) -> RdmacState {
         match self {
             QpState::Reset | QpState::Init | QpState::Rtr => RdmacState::Idle,
-            // The stream goes on without our sends.
+            // The stream continues without local sends.
             QpState::Rts | QpState::Sqe => RdmacState::Rts,
             QpState::Sqd | QpState::Closing => RdmacState::Closing,
             QpState::Terminate => RdmacState::Terminate,
@@ -93,7 +93,7 @@ impl QpState {
         }
     }
 
-    /// The verbs' number of the state; `iwarp`'s own two are shown as their neighbours SQD and SQE.
+    /// The state's number in verbs; the two `iwarp` states `Closing` and `Terminate` are shown as SQD and SQE.
     pub fn verbs(self) -> u8 {
         match self {
             QpState::Reset => 0,
@@ -111,7 +111,7 @@ impl QpState {
         self != QpState::Reset
     }
 
-    /// A send may be posted: it is carried out, kept, or flushed.
+    /// A send may be posted: it is executed, kept, or flushed.
     pub fn takes_sends(self) -> bool {
         matches!(
             self,
@@ -119,12 +119,12 @@ impl QpState {
         )
     }
 
-    /// Whatever is posted flushes at once.
+    /// Every posted request flushes at once.
     pub fn flushes(self) -> bool {
         matches!(self, QpState::Closing | QpState::Terminate | QpState::Err)
     }
 
-    /// Messages of the peer are taken.
+    /// Messages of the peer are accepted.
     pub fn receives(self) -> bool {
         matches!(
             self,
@@ -132,15 +132,15 @@ impl QpState {
         )
     }
 
-    /// Whatever is posted to the send queue flushes at once.
+    /// Every request posted to the send queue flushes at once.
     pub fn flushes_sends(self) -> bool {
         self.flushes() || self == QpState::Sqe
     }
 
-    /// The state after `event`; `None` when it is refused and nothing changes.
+    /// The state after `event`; `None` if it is not allowed and nothing changes.
     pub fn next(self, personality: Personality, event: QpEvent) -> Option<QpState> {
         match event {
-            // Any queue pair can be failed or emptied by its owner, except into or out of what it is doing now.
+            // Any queue pair can be moved to the error state or reset, except where `iwarp_reset` excludes it.
             QpEvent::Modify(QpState::Err) => Some(QpState::Err),
             QpEvent::Modify(QpState::Reset) => match personality {
                 Personality::Roce => Some(QpState::Reset),
@@ -159,12 +159,12 @@ impl QpState {
         match (self, to, personality) {
             (S::Reset, S::Init, _) | (S::Init, S::Init, _) | (S::Init, S::Rtr, _) => Some(to),
             (S::Rts, S::Rts, _) => Some(to),
-            // M4: whoever has seen what failed may try again.
+            // M4: a program that has handled the failure may continue.
             (S::Sqe, S::Rts, _) => Some(to),
             (S::Rtr, S::Rts, Personality::Roce)
             | (S::Rts, S::Sqd, Personality::Roce)
             | (S::Sqd, S::Rts | S::Sqd, Personality::Roce) => Some(to),
-            // The connection manager alone makes an iWARP queue pair send; the verbs' calls are harmless before.
+            // Only the connection manager moves an iWARP queue pair to RTS; before that the verbs' call changes nothing.
             (S::Rtr, S::Rts, Personality::Iwarp) => Some(S::Rtr),
             (S::Rts | S::Sqe, S::Sqd | S::Closing, Personality::Iwarp) => Some(S::Closing),
             (S::Rts | S::Sqe, S::Terminate, Personality::Iwarp) => Some(S::Terminate),
@@ -172,7 +172,7 @@ impl QpState {
         }
     }
 
-    /// The state of a datagram queue pair after `event`, which has no peer; `None` when it is refused and nothing changes.
+    /// The state of a datagram queue pair, which has no peer, after `event`; `None` if it is not allowed and nothing changes.
     pub fn next_ud(self, event: QpEvent) -> Option<QpState> {
         use QpState as S;
         match (self, event) {
@@ -182,19 +182,19 @@ impl QpState {
             (S::Init, QpEvent::Modify(S::Rtr)) => Some(S::Rtr),
             (S::Rtr | S::Rts | S::Sqd | S::Sqe, QpEvent::Modify(S::Rts)) => Some(S::Rts),
             (S::Rts | S::Sqd, QpEvent::Modify(S::Sqd)) => Some(S::Sqd),
-            // InfiniBand: a send that fails here stops the send queue alone.
+            // InfiniBand: a local send error stops the send queue only.
             (S::Rts | S::Sqd, QpEvent::SendFailed) => Some(S::Sqe),
             (S::Init | S::Rtr | S::Rts | S::Sqd | S::Sqe, QpEvent::Failed) => Some(S::Err),
             _ => None,
         }
     }
 
-    /// InfiniBand's manners: a peer that goes away changes nothing by itself; failures end in `Err`.
+    /// InfiniBand's rules: a peer that closes cleanly changes nothing; failures end in `Err`.
     fn roce(self, event: QpEvent) -> Option<QpState> {
         use QpState as S;
         match (self, event) {
-            // A connection manager opens the gate itself; a consumer that moves its queue pair by hand does so in its
-            // own time, and until then the queue pair receives and answers, but asks nothing.
+            // A connection manager moves the queue pair to RTS itself; a program that calls `ibv_modify_qp` does so later, and until
+            // then the queue pair receives and responds, but sends no requests.
             (S::Init, QpEvent::Connected) => Some(S::Rts),
             (S::Rtr | S::Rts | S::Sqd, QpEvent::Connected) => Some(self),
             (S::Rtr | S::Rts | S::Sqd | S::Sqe, QpEvent::Failed | QpEvent::PeerTerminated) => {
@@ -207,7 +207,7 @@ impl QpState {
         }
     }
 
-    /// The RDMA Consortium's manners.
+    /// The RDMA Consortium's rules.
     fn iwarp(self, event: QpEvent) -> Option<QpState> {
         use QpState as S;
         match (self, event) {
@@ -228,7 +228,7 @@ impl QpState {
         }
     }
 
-    /// An iWARP queue pair with a stream must be failed before it can be emptied.
+    /// An iWARP queue pair with a stream must be in the error state before it can be reset.
     fn iwarp_reset(self) -> Option<QpState> {
         matches!(
             self,

@@ -1,6 +1,5 @@
 //! Steering: from a packet's hash to a redirection entry, which names processor, channel and event queue (E8).
-//! It promises that key, mask and entries change under traffic, and that each packet is steered by one consistent set of them.
-//! It refuses to know what is made of the answer; the schemes differ in that.
+//! Key and entries may change under traffic; each packet is steered by one consistent set of them.
 
 use parking_lot::RwLock;
 
@@ -13,7 +12,7 @@ pub const MAX_REDIRECTIONS: usize = 256;
 /// What an entry of the table names. The first scheme uses the processor only, the second all of it for channel events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Redirection {
-    /// Who handles the event.
+    /// The processor that handles the event.
     pub processor: u16,
     /// The channel of a channel event.
     pub channel: u8,
@@ -21,7 +20,7 @@ pub struct Redirection {
     pub queue: u16,
 }
 
-/// A table that cannot be, or an entry that is not there. Nothing has changed.
+/// An invalid table or entry. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SteeringError {
     /// Tables have a power of two of entries.
@@ -40,7 +39,7 @@ pub enum SteeringError {
     Channel(u8),
 }
 
-/// The table with the key and the mask that lead to it.
+/// The redirection table with its hash key.
 #[derive(Debug)]
 pub struct Steering {
     table: RwLock<Table>,
@@ -53,7 +52,7 @@ struct Table {
 }
 
 impl Steering {
-    /// A table of these entries, and a key. The mask of the hash follows from the size.
+    /// A table of these entries, and a key. The mask of the hash follows from the number of entries.
     pub fn new(key: Key, entries: Vec<Redirection>) -> Result<Steering, SteeringError> {
         check(&entries)?;
         Ok(Steering {
@@ -71,31 +70,31 @@ impl Steering {
         }
     }
 
-    /// Where a packet's event goes.
+    /// The redirection entry for a packet.
     pub fn steer(&self, tuple: Tuple) -> Redirection {
         let table = self.table.read();
         let mask = table.entries.len() - 1;
         table.entries[table.key.hash(tuple) as usize & mask]
     }
 
-    /// The bits of the hash that choose an entry.
+    /// The bits of the hash that select an entry.
     pub fn mask(&self) -> u32 {
         (self.table.read().entries.len() - 1) as u32
     }
 
-    /// Another key, at once.
+    /// Replaces the key.
     pub fn set_key(&self, key: Key) {
         self.table.write().key = key;
     }
 
-    /// Another table, at once.
+    /// Replaces the table.
     pub fn set_table(&self, entries: Vec<Redirection>) -> Result<(), SteeringError> {
         check(&entries)?;
         self.table.write().entries = entries;
         Ok(())
     }
 
-    /// Another entry, at once; returns the old one.
+    /// Replaces an entry; returns the old one.
     pub fn redirect(&self, entry: usize, to: Redirection) -> Result<Redirection, SteeringError> {
         check(&[to])?;
         let mut table = self.table.write();

@@ -1,6 +1,5 @@
-//! Atomics, cells and locks of the lock-free parts: the real ones, or loom's when their protocols are being modelled.
-//! It promises that the rest of the crate cannot tell the difference.
-//! It refuses to hold anything else.
+//! Atomics, cells and locks of the lock-free parts: those of `core` and `parking_lot`, or loom's when the protocols are modelled.
+//! Both sets have the same interface.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{
@@ -38,7 +37,7 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Loom's lock with the interface of `parking_lot`'s, which knows no poison.
+/// Loom's mutex with the interface of `parking_lot`'s, without poisoning.
 #[cfg(loom)]
 #[derive(Debug)]
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);

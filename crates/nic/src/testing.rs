@@ -1,6 +1,5 @@
-//! Two queue pairs joined by a perfect wire, for the tests of this crate.
-//! Everything is done by the public verbs; bytes are carried by hand, so that a test can stop them anywhere.
-//! It is compiled for tests only.
+//! Two queue pairs connected by a lossless link, for the tests of this crate.
+//! Everything is done by the public verbs; the test moves the bytes, so that it can stop them anywhere. Compiled for tests only.
 
 use std::sync::Arc;
 
@@ -21,7 +20,7 @@ use crate::state::{Personality, QpState, QpType};
 use crate::wc::{Status, Wc};
 use crate::wr::{Data, Flags, ReceiveWr, Remote, SendOp, SendWr, Sge};
 
-/// What kind of connection a test wants.
+/// The connection that a test needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
     pub(crate) personality: Personality,
@@ -39,7 +38,7 @@ pub(crate) struct Setup {
     pub(crate) markers: bool,
     pub(crate) transfer: Transfer,
     pub(crate) registration: Registration,
-    /// Reads that may be asked of a peer; each side serves four.
+    /// Reads that a side may have outstanding; each side serves four.
     pub(crate) ord: u16,
 }
 
@@ -71,7 +70,7 @@ pub(crate) struct Side {
     pub(crate) memory: Buffer,
     pub(crate) srq: Option<Arc<Srq>>,
     pub(crate) out: Outbox,
-    /// What came while it would not read.
+    /// Bytes that arrived while it was not reading.
     inbox: Vec<u8>,
 }
 
@@ -112,7 +111,7 @@ impl Side {
         }
     }
 
-    /// Bytes come: read now if it reads, later otherwise.
+    /// Bytes arrive: read now if the queue pair reads, later otherwise.
     fn come(&mut self, bytes: &[u8], now: Time) {
         self.inbox.extend_from_slice(bytes);
         let read = feed(&self.qp, &self.inbox, now, &mut self.out);
@@ -126,7 +125,7 @@ impl Side {
         assert!(self.qp.attach(stream, setup.rfc7306, &mut self.out));
     }
 
-    /// A piece of this side's memory.
+    /// A part of this side's memory.
     pub(crate) fn sge(&self, offset: u64, len: u32) -> Sge {
         Sge {
             at: self.memory.at() + offset,
@@ -135,7 +134,7 @@ impl Side {
         }
     }
 
-    /// This side's memory as the peer names it.
+    /// This side's memory as the peer addresses it.
     pub(crate) fn remote(&self, offset: u64) -> Remote {
         Remote {
             stag: self.memory.stag(),
@@ -178,7 +177,7 @@ impl Side {
         poll(&self.qp.init().recv_cq)
     }
 
-    /// Number and status of each completion of the send queue.
+    /// Id and status of each completion of the send queue.
     pub(crate) fn statuses(&self) -> Vec<(u64, Status)> {
         self.sent().iter().map(|w| (w.id, w.status)).collect()
     }
@@ -190,7 +189,7 @@ impl Side {
     }
 }
 
-/// A stream as both sides agreed on it.
+/// A stream with the terms of `setup`.
 pub(crate) fn stream(role: Role, setup: Setup) -> Stream {
     let agreement = Agreement {
         role,
@@ -257,7 +256,7 @@ pub(crate) fn read(remote: Remote) -> SendOp {
     }
 }
 
-/// Every run of at least 100 bytes goes directly.
+/// Every run of at least 100 bytes is transferred directly.
 pub(crate) fn direct() -> Setup {
     Setup {
         crc: false,
@@ -269,7 +268,7 @@ pub(crate) fn direct() -> Setup {
     }
 }
 
-/// Two sides and the wire between them.
+/// Two sides and the link between them.
 pub(crate) struct Pair {
     pub(crate) a: Side,
     pub(crate) b: Side,
@@ -303,7 +302,7 @@ impl Pair {
         pair.a.attach(Role::Initiator, setup);
         pair.b.attach(Role::Responder, setup);
         if !setup.extensions {
-            // A standard responder is silent until the initiator's first message.
+            // A standard responder sends nothing until the initiator's first message.
             let remote = pair.b.remote(0);
             let immediate = None;
             pair.a
@@ -319,7 +318,7 @@ impl Pair {
         Pair::new(Setup::default())
     }
 
-    /// Carries bytes both ways until both are silent; closes what wants to be closed.
+    /// Moves bytes both ways until neither side sends; then delivers the end of file of a side that wants to close.
     pub(crate) fn run(&mut self) {
         loop {
             let moved = carry(&mut self.a, &mut self.b, self.now)
@@ -336,7 +335,7 @@ impl Pair {
         }
     }
 
-    /// Time passes until the next deadline of either side.
+    /// Advances the time to the next deadline of either side.
     pub(crate) fn wait(&mut self) {
         let deadline = self
             .a
@@ -359,14 +358,14 @@ fn carry(from: &mut Side, to: &mut Side, now: Time) -> usize {
     bytes.len() + waited.saturating_sub(to.inbox.len())
 }
 
-/// What a queue pair sends into `room` bytes.
+/// The bytes that a queue pair sends into `room` bytes.
 pub(crate) fn transmit(qp: &Qp, room: usize, now: Time, out: &mut Outbox) -> Vec<u8> {
     let mut hand = Hand::open(room);
     qp.transmit(&mut hand, now, out);
     hand.went
 }
 
-/// Has a queue pair read; returns how much it did read.
+/// Lets a queue pair read; returns how much it read.
 pub(crate) fn feed(qp: &Qp, bytes: &[u8], now: Time, out: &mut Outbox) -> usize {
     let mut hand = Hand::with(bytes);
     let mut scratch = [0; 600];
@@ -374,7 +373,7 @@ pub(crate) fn feed(qp: &Qp, bytes: &[u8], now: Time, out: &mut Outbox) -> usize 
     bytes.len() - hand.came.len()
 }
 
-/// A queue pair that completes all in one queue.
+/// A queue pair that completes everything in one queue.
 pub(crate) fn new_qp(pd: Pd, cq: u32) -> NewQp {
     NewQp {
         name: None,

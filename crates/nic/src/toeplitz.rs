@@ -1,13 +1,12 @@
-//! The Toeplitz hash over the addresses of a packet, by which connections are spread over processors (E8).
-//! It promises the values that receive-side scaling publishes, for all four kinds of tuple.
-//! It refuses to know packets: whoever has one names its addresses.
+//! The Toeplitz hash over the addresses of a packet, by which connections are distributed over processors (E8).
+//! It yields the published values of receive-side scaling for all four kinds of tuple.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Bytes of the secret key.
 pub const KEY_LEN: usize = 40;
 
-/// A secret key. What it is decides which connections share a processor; nobody outside should be able to guess.
+/// A secret key. It decides which connections share a processor, so peers must not be able to guess it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key(pub [u8; KEY_LEN]);
 
@@ -17,7 +16,7 @@ impl core::fmt::Debug for Key {
     }
 }
 
-/// What of a packet is hashed: its addresses, and its ports if it is TCP.
+/// The hashed fields of a packet: its addresses, and its ports if it is TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Tuple {
     /// IPv4.
@@ -51,7 +50,7 @@ pub enum Tuple {
 }
 
 impl Tuple {
-    /// The tuple of a TCP connection; none if its ends are of different families.
+    /// The tuple of a TCP connection; none if its addresses are of different families.
     pub fn tcp(from: (IpAddr, u16), to: (IpAddr, u16)) -> Option<Tuple> {
         match (from, to) {
             ((IpAddr::V4(a), p), (IpAddr::V4(b), q)) => Some(Tuple::TcpV4 {
@@ -95,7 +94,7 @@ impl Key {
     }
 }
 
-/// The key sliding along under the input, 32 bits of it in the window.
+/// The state of a hash computation: each input bit selects the 32 bits of the key at its offset.
 struct Shift<'a> {
     key: &'a Key,
     /// Bytes of the input so far.
@@ -114,7 +113,7 @@ impl<'a> Shift<'a> {
 
     fn feed(&mut self, bytes: &[u8]) {
         for byte in bytes {
-            // The eight windows of this byte lie in five bytes of the key; 36 bytes of input are the most there are.
+            // The eight windows of this byte lie in five bytes of the key; the input has at most 36 bytes.
             let mut bits = 0u64;
             for offset in 0..5 {
                 let next = self.key.0.get(self.at + offset);

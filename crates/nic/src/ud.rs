@@ -1,6 +1,6 @@
 //! A queue pair for datagrams (UD, M14): no peer, no connection, each message whole in one packet or lost.
-//! It promises that requests complete in posting order, that a datagram takes exactly one receive or none, and that whatever is
-//! dropped is counted by its cause. It refuses to know sockets: packets are handed in, and a [`Post`] takes those that go.
+//! Requests complete in posting order, a datagram takes exactly one receive or none, and dropped datagrams are counted by cause.
+//! Sockets are not known here: received packets are passed in, and a [`Post`] takes those to be sent.
 
 mod arrival;
 mod modify;
@@ -27,18 +27,18 @@ use crate::state::QpState;
 use crate::wr::Sge;
 use post::Queued;
 
-/// Bytes of the longest message: InfiniBand's largest MTU. Longer ones are refused where they are posted.
+/// Bytes of the longest message: InfiniBand's largest MTU. Posting a longer one fails.
 pub const MAX_DATAGRAM: usize = 4096;
 
 /// The number that multicast datagrams are sent to.
 pub const MULTICAST: u32 = 0xff_ffff;
 
-/// What a datagram queue pair is made of; fixed at creation.
+/// The parts of a datagram queue pair; fixed at creation.
 #[derive(Debug, Clone)]
 pub struct UdInit {
-    /// Its number in its function, by which events name it.
+    /// Its number in its function, used in events.
     pub number: u32,
-    /// The number that others send to, by which its completions name it.
+    /// The number that peers send to, used in its completions.
     pub qpn: Qpn,
     /// Its domain.
     pub pd: Pd,
@@ -54,37 +54,37 @@ pub struct UdInit {
     pub limits: Limits,
 }
 
-/// What a datagram queue pair has done.
+/// Counters of a datagram queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UdCounters {
-    /// Datagrams that left.
+    /// Datagrams sent.
     pub sent: u64,
-    /// Datagrams that the system refused to send, such as to where no route leads; they completed all the same.
+    /// Datagrams that the system did not send, for example for lack of a route; they completed nevertheless.
     pub lost: u64,
     /// Datagrams delivered.
     pub received: u64,
     /// Datagrams dropped because the state does not receive.
     pub not_receiving: u64,
-    /// Datagrams dropped because they showed another Q_Key.
+    /// Datagrams dropped because of a wrong Q_Key.
     pub wrong_key: u64,
     /// Datagrams dropped because no receive was posted.
     pub no_receive: u64,
-    /// Datagrams dropped because the next receive is too small for them; it stays.
+    /// Datagrams dropped because the next receive is too small for them; it stays posted.
     pub too_long: u64,
-    /// Datagrams dropped because the memory of the next receive is not registered yet (V5); it stays.
+    /// Datagrams dropped because the memory of the next receive is not registered yet (V5); it stays posted.
     pub pending: u64,
 }
 
-/// What of a datagram queue pair changes while it lives, at one moment.
+/// The changing attributes of a datagram queue pair, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UdView {
-    /// Where it stands.
+    /// Its state.
     pub state: QpState,
-    /// The key that datagrams for it must show.
+    /// The Q_Key that datagrams for it must carry.
     pub qkey: u32,
     /// Why it failed, in one sentence.
     pub cause: Option<String>,
-    /// What it has done.
+    /// Its counters.
     pub counters: UdCounters,
     /// Send requests that have not completed.
     pub sends: usize,
@@ -94,8 +94,8 @@ pub struct UdView {
 
 /// A queue pair for datagrams.
 ///
-/// One short lock keeps its order. Whoever posts calls [`transmit`](UdQp::transmit) afterwards; if that finds no room, so does
-/// whoever learns that there is room again.
+/// One short lock keeps its order. A caller that posts calls [`transmit`](UdQp::transmit) afterwards; if that finds no room, it
+/// is called again when the socket has room.
 #[derive(Debug)]
 pub struct UdQp {
     init: UdInit,
@@ -111,20 +111,20 @@ struct Inner {
     receives: ReceiveQueue,
     /// Of the next packet; receivers do not check it.
     psn: Psn,
-    /// Where a packet is put together.
+    /// Buffer for a packet.
     packet: Vec<u8>,
-    /// Where its payload is gathered.
+    /// Buffer for its gathered payload.
     gathered: Vec<u8>,
     cause: Option<String>,
     counters: UdCounters,
-    /// The end of the receive queue was told.
+    /// The `LastWqe` event was raised.
     last_wqe_told: bool,
     /// Destroyed: nothing completes any more.
     retired: bool,
 }
 
 impl UdQp {
-    /// A fresh one in `Reset`.
+    /// In state `Reset`.
     pub fn new(init: UdInit) -> UdQp {
         let receives = ReceiveQueue::new(init.limits.receives, init.limits.pieces);
         UdQp {
@@ -145,27 +145,27 @@ impl UdQp {
         }
     }
 
-    /// Its number in its function, by which events name it.
+    /// Its number in its function, used in events.
     pub fn number(&self) -> u32 {
         self.init.number
     }
 
-    /// The number that others send to.
+    /// The number that peers send to.
     pub fn qpn(&self) -> Qpn {
         self.init.qpn
     }
 
-    /// What it was made of.
+    /// Its parts.
     pub fn init(&self) -> &UdInit {
         &self.init
     }
 
-    /// Where it stands.
+    /// Its state.
     pub fn state(&self) -> QpState {
         self.inner.lock().state
     }
 
-    /// The key that datagrams for it must show from now on.
+    /// Sets the Q_Key that datagrams for it must carry.
     pub fn set_qkey(&self, qkey: u32) {
         self.inner.lock().qkey = qkey;
     }
@@ -176,7 +176,7 @@ impl UdQp {
         (inner.sends.len(), inner.receives.len())
     }
 
-    /// Everything that changes, at one moment.
+    /// The changing attributes, at one moment.
     pub fn view(&self) -> UdView {
         let inner = self.inner.lock();
         UdView {
@@ -190,7 +190,7 @@ impl UdQp {
     }
 }
 
-/// What is asked of memory for one piece.
+/// The memory access for one scatter or gather element.
 fn reach(init: &UdInit, sge: &Sge, len: u32, needs: Access) -> Reach {
     Reach {
         stag: sge.stag,

@@ -1,7 +1,7 @@
-//! Queue pairs of upper-layer drivers: siblings of RDMA's on one adapter, with a protocol of their own (M12).
-//! The adapter promises them what it promises its own: a number that no other queue pair has, parts that stay while it lives, a share
-//! of the limits. It refuses to know what they say: it tells them when a completion queue failed and when to go. When memory is there
-//! that they wait for (V5), whoever has their streams tells them.
+//! Queue pairs of upper-layer drivers, beside RDMA's on one adapter, with protocols of their own (M12).
+//! They have a number that no other queue pair has, hold the objects they use, and count towards the function's limits. The adapter
+//! calls them when a completion queue overflowed and when they are destroyed. When memory that they wait for becomes valid (V5), they
+//! are woken by the code that owns their streams.
 
 use core::fmt;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::cq::Cq;
 use crate::event::Outbox;
 use crate::qp::Limits;
 
-/// A queue pair of an upper-layer driver, as the adapter sees it.
+/// A queue pair of an upper-layer driver, as seen by the adapter.
 pub trait Upper: fmt::Debug + Send + Sync {
-    /// A completion queue of its lost entries: it fails.
+    /// One of its completion queues lost entries: it fails.
     fn fail_overflowed(&self, out: &mut Outbox);
 
-    /// It is destroyed: nothing completes any more. False if it was before.
+    /// It is destroyed: nothing completes any more. False if it was destroyed before.
     fn retire(&self) -> bool;
 }
 
-/// What such a queue pair is made of; fixed at creation.
+/// The parts of such a queue pair; fixed at creation.
 #[derive(Debug, Clone)]
 pub struct UpperInit {
     /// Its number.

@@ -1,13 +1,13 @@
 //! Vectors: the interrupts an adapter asked for, those it was granted, and how each is delivered (E10).
-//! It promises that fewer vectors than asked for lose no signal and more change nothing, and that all modes look the same to a consumer.
-//! It refuses to know threads: whoever implements [`Fire`] has them.
+//! With fewer vectors than asked for several share one and no signal is lost; more than asked for stay unused. Threads are not known
+//! here: they belong to the implementation of [`Fire`].
 
 use crate::sync::{AtomicU32, Ordering};
 
 /// Vectors that an adapter can ask for.
 pub const MAX_VECTORS: u16 = 2048;
 
-/// How an adapter interrupts: by message, or by the one line that everybody shares.
+/// How an adapter interrupts: by message, or by the one shared line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Signal {
     /// The legacy line.
@@ -35,7 +35,7 @@ impl Signal {
 /// How a signal reaches its handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Delivery {
-    /// The handler runs on the thread that fires, after all locks (MSI-like).
+    /// The handler runs on the thread that fires, after all locks are released (MSI-like).
     Inline,
     /// The handler runs on the thread of this processor (MSI-X-like).
     Pinned(u16),
@@ -52,33 +52,33 @@ pub enum Shutdown {
         /// The queue.
         queue: u16,
     },
-    /// A queue had no room, and as many events were kept as can be (E2).
+    /// A queue had no room and its backlog was full (E2).
     #[error(
         "event queue {queue} was full and {kept} events were kept beside it, which is the limit"
     )]
     Overflow {
         /// The queue.
         queue: u16,
-        /// Events that were kept.
+        /// Events in the backlog.
         kept: usize,
     },
 }
 
-/// Takes signals. Called without any lock of the adapter held; may call back into it.
+/// Receives signals. Called without any lock of the adapter held; may call back into it.
 pub trait Fire: Send + Sync {
-    /// An interrupt. Whoever handles it calls [`Interrupts::service`](crate::interrupts::Interrupts::service) for the same signal; too
-    /// often is harmless, too rarely is not. Serving a busy queue fires again at its end: who serves inline notes that and
-    /// serves in a loop, so that the stack does not grow.
+    /// An interrupt. Its handler calls [`Interrupts::service`](crate::interrupts::Interrupts::service) for the same signal; additional
+    /// calls are harmless, missing ones are not. Serving a busy queue fires again at its end: an implementation that serves inline must
+    /// record that and serve in a loop, so that the stack does not grow.
     fn fire(&self, signal: Signal, delivery: Delivery);
 
-    /// Out of band: an event queue has no room, and its events are kept beside it. Resize or switch it.
+    /// Out of band: an event queue has no room, and events go to its backlog. Resize or switch it.
     fn overflow(&self, queue: u16);
 
-    /// Out of band: the adapter is down. Said once.
+    /// Out of band: the adapter is down. Called once.
     fn shutdown(&self, why: Shutdown);
 }
 
-/// Vectors that nobody can have.
+/// Invalid vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum VectorError {
     /// Too many.
@@ -100,7 +100,7 @@ pub struct Vectors {
     /// How each is delivered.
     deliveries: Box<[AtomicU32]>,
     granted: AtomicU32,
-    /// More are never granted: the share of their function (V1).
+    /// Most vectors that are granted: the share of their function (V1).
     most: u16,
 }
 
@@ -129,19 +129,19 @@ impl Vectors {
         granted.min(u32::from(self.asked())) as u16
     }
 
-    /// So many are granted: fewer are shared, more stay unused, none means the legacy line.
+    /// Sets how many are granted: if fewer than asked for they are shared, more stay unused, none means the legacy line.
     pub fn grant(&self, granted: u16) {
         let granted = granted.min(self.most);
         self.granted.store(u32::from(granted), Ordering::Relaxed);
     }
 
-    /// No more than so many will ever be granted.
+    /// Limits how many are ever granted.
     pub(crate) fn limit(&mut self, most: u16) {
         self.most = most;
         self.grant(self.usable());
     }
 
-    /// How signals of a vector are delivered from now on.
+    /// Sets how signals of a vector are delivered.
     pub fn deliver(&self, vector: u16, delivery: Delivery) -> Result<(), VectorError> {
         self.check(vector)?;
         self.deliveries[usize::from(vector)].store(pack(delivery), Ordering::Relaxed);
@@ -154,7 +154,7 @@ impl Vectors {
         Some(unpack(word.load(Ordering::Relaxed)))
     }
 
-    /// The vector exists.
+    /// Checks that the vector exists.
     pub fn check(&self, vector: u16) -> Result<(), VectorError> {
         let asked = self.asked();
         if vector < asked {
@@ -164,12 +164,12 @@ impl Vectors {
         }
     }
 
-    /// The signal that is really given, and how.
+    /// The signal that is given after sharing, and its delivery.
     pub(crate) fn resolve(&self, signal: Signal) -> (Signal, Delivery) {
         let usable = self.usable();
         match signal {
             Signal::Vector(vector) if usable > 0 => {
-                // Fewer than asked for: several share one, and its handler looks at all their queues.
+                // Fewer than asked for: several share one, and its handler serves all their queues.
                 let vector = vector % usable;
                 let delivery = &self.deliveries[usize::from(vector)];
                 let delivery = unpack(delivery.load(Ordering::Relaxed));

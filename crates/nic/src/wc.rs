@@ -1,52 +1,50 @@
-//! Work completions: what the consumer is told of each request.
-//! The status is one of the verbs' words; the mapping from a peer's Terminate to a status is one total function.
-//! It refuses to know queues.
+//! Work completions: how each request ended.
+//! The status is one of the verbs' (`ibv_wc_status`); the mapping from a peer's Terminate to a status is one total function.
 
 use crate::event::Reason;
 use serde::{Deserialize, Serialize};
 use verbena_wire::Stag;
 use verbena_wire::rdmap::{Cause, DdpError, RdmapError};
 
-/// How a request ended, in the verbs' words and numbers.
+/// How a request ended, with the names and numbers of verbs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Status {
-    /// As asked.
+    /// Success.
     Success = 0,
     /// The message did not fit its receive.
     LocLenErr = 1,
-    /// The request itself makes no sense here.
+    /// The request is invalid on this queue pair.
     LocQpOpErr = 2,
-    /// Our own memory refused.
+    /// Local memory that may not be accessed so.
     LocProtErr = 4,
     /// Not executed because the queue pair failed before.
     WrFlushErr = 5,
-    /// A window could not be bound, or a prepared registration not be executed (M4): what InfiniBand calls a memory
-    /// management operation error.
+    /// A window could not be bound, or a prepared registration not be executed (M4): InfiniBand's memory management operation error.
     MwBindErr = 6,
-    /// The peer's answer does not match the question.
+    /// The peer's response does not match the request.
     BadRespErr = 7,
-    /// Our own memory lacks a right.
+    /// Local memory lacks an access right.
     LocAccessErr = 8,
-    /// The peer says the request makes no sense.
+    /// The peer reported an invalid request.
     RemInvReqErr = 9,
-    /// The peer's memory refused.
+    /// The peer reported memory that may not be accessed so.
     RemAccessErr = 10,
-    /// The peer could not carry it out.
+    /// The peer could not execute it.
     RemOpErr = 11,
     /// The peer does not answer.
     RetryExcErr = 12,
     /// The peer had no receive for too long.
     RnrRetryExcErr = 13,
-    /// The peer gave up the operation.
+    /// The peer aborted the operation.
     RemAbortErr = 16,
     /// The adapter failed.
     FatalErr = 19,
-    /// Something else.
+    /// Any other error.
     GeneralErr = 21,
 }
 
-/// What a completion is for.
+/// The operation that a completion is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum WcOp {
     /// A Send.
@@ -73,7 +71,7 @@ pub enum WcOp {
     Control(ControlOp),
 }
 
-/// What a request of a control queue pair was (V5).
+/// The operation of a control queue pair's request (V5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ControlOp {
     /// A region was registered, or registered once more.
@@ -92,29 +90,29 @@ pub enum ControlOp {
     DestroyCq,
 }
 
-/// Which header stands before a datagram in its receive.
+/// The header that precedes a datagram in its receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Header {
-    /// One of IPv4, in the second half of its room.
+    /// IPv4, in the last 20 of the 40 bytes.
     V4,
-    /// One of IPv6.
+    /// IPv6.
     V6,
 }
 
 /// One completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wc {
-    /// The consumer's number of the request.
+    /// The consumer's id of the request.
     pub id: u64,
     /// The queue pair it was posted to.
     pub qpn: u32,
     /// How it ended.
     pub status: Status,
-    /// What it was.
+    /// The operation.
     pub op: WcOp,
     /// Bytes received or read.
     pub len: u32,
-    /// Immediate data that came along.
+    /// Immediate data of the message.
     pub immediate: Option<u32>,
     /// The entry that the peer's message invalidated.
     pub invalidated: Option<Stag>,
@@ -122,12 +120,12 @@ pub struct Wc {
     pub src_qp: u32,
     /// The peer asked for a solicited event.
     pub solicited: bool,
-    /// The first 40 bytes of the receive say where the datagram came from.
+    /// The first 40 bytes of the receive hold the datagram's IP header.
     pub grh: Option<Header>,
 }
 
 impl Wc {
-    /// A completion that says nothing, to make arrays of.
+    /// An empty completion, to initialise arrays.
     pub const BLANK: Wc = Wc {
         id: 0,
         qpn: 0,
@@ -146,7 +144,7 @@ impl Wc {
         self.reason() != Reason::Next
     }
 
-    /// What about it may be worth telling.
+    /// The reason for which it may raise an event.
     pub fn reason(&self) -> Reason {
         match self.status {
             Status::Success if self.solicited => Reason::Solicited,
@@ -156,7 +154,7 @@ impl Wc {
     }
 }
 
-/// What a peer's Terminate means for the request it struck: the error table of docs/connections.md.
+/// The status of the request that a peer's Terminate refers to: the error table of docs/connections.md.
 pub fn status_of(cause: Cause) -> Status {
     match cause {
         Cause::Rdmap(error) => match error {

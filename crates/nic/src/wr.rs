@@ -1,6 +1,6 @@
-//! Work requests: what a consumer may ask of a queue pair (M16).
-//! They are borrowed as the consumer holds them; posting copies them into the queue, so they may be reused at once.
-//! It refuses to judge: whether a request makes sense on a queue pair is decided where it is posted.
+//! Work requests: what a program may post to a queue pair (M16).
+//! They borrow the caller's lists; posting copies them into the queue, so they may be reused at once. Whether a request is valid on a
+//! queue pair is decided where it is posted.
 
 use core::ops::BitOr;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use verbena_wire::{Stag, To};
 /// A piece of local memory: gather from it, or scatter to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sge {
-    /// Its first byte, as the region's owner names it.
+    /// Its first byte, as an address in the region.
     pub at: u64,
     /// Bytes.
     pub len: u32,
@@ -28,7 +28,7 @@ pub struct Remote {
     pub to: To,
 }
 
-/// What a send work request asks for.
+/// The operation of a send work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SendOp {
     /// A message into the peer's next receive.
@@ -52,7 +52,7 @@ pub enum SendOp {
         /// A local entry to invalidate once the data is here.
         local_invalidate: Option<Stag>,
     },
-    /// Adds to a word of the peer's and returns the value before (M15).
+    /// Adds to a word of the peer's memory and returns the previous value (M15).
     FetchAdd {
         /// The word.
         remote: Remote,
@@ -61,29 +61,28 @@ pub enum SendOp {
         /// Field boundaries; 0 for one 64-bit field.
         mask: u64,
     },
-    /// Compares a word of the peer's and swaps it if equal; returns the value before (M15).
+    /// Compares a word of the peer's memory and swaps it if equal; returns the previous value (M15).
     CmpSwap {
         /// The word.
         remote: Remote,
-        /// The value wanted there.
+        /// The expected value.
         compare: u64,
-        /// Which bits of it count.
+        /// The bits that are compared.
         compare_mask: u64,
         /// The new value.
         swap: u64,
-        /// Which bits of it are written.
+        /// The bits that are written.
         swap_mask: u64,
     },
-    /// Binds a window of our own (M8).
+    /// Binds a local window (M8).
     #[serde(skip)]
     Bind(Bind),
-    /// Invalidates an entry of our own.
+    /// Invalidates a local entry.
     LocalInvalidate(Stag),
-    /// Executes a registration that is prepared (M4): later requests of this queue may use its STag already when they are
-    /// posted.
+    /// Executes a prepared registration (M4): later requests of this queue may use its STag already when they are posted.
     #[serde(skip)]
     Register(Ticket),
-    /// The same, and then a message into the peer's next receive (M11). A registration that fails sends nothing.
+    /// The same, and then a message into the peer's next receive (M11). If the registration fails, nothing is sent.
     #[serde(skip)]
     RegisterSend {
         /// The registration.
@@ -96,7 +95,7 @@ pub enum SendOp {
 }
 
 impl SendOp {
-    /// It waits for an answer of the peer and takes a slot of the read depth.
+    /// It waits for the peer's response and takes a slot of the read depth.
     pub fn wants_response(&self) -> bool {
         matches!(
             self,
@@ -104,7 +103,7 @@ impl SendOp {
         )
     }
 
-    /// It is done without the peer.
+    /// It is executed without the peer.
     pub fn is_local(&self) -> bool {
         matches!(
             self,
@@ -121,14 +120,14 @@ impl SendOp {
     }
 }
 
-/// How a send work request wants to be treated.
+/// Options of a send work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Flags(u8);
 
 impl Flags {
-    /// Nothing special.
+    /// None.
     pub const NONE: Flags = Flags(0);
-    /// Completes with an entry in the completion queue even if all is well.
+    /// Completes with an entry in the completion queue also on success.
     pub const SIGNALED: Flags = Flags(1);
     /// Raises a solicited event at the peer.
     pub const SOLICITED: Flags = Flags(2);
@@ -136,7 +135,7 @@ impl Flags {
     pub const FENCE: Flags = Flags(4);
     /// Waits for all earlier work of this queue.
     pub const LOCAL_FENCE: Flags = Flags(8);
-    /// Completes with an entry and notifies its completion queue's consumer of it, armed or not (N7).
+    /// Completes with an entry and raises an event for it even if the completion queue is not armed (N7).
     pub const NOTIFY: Flags = Flags(16);
 
     /// Without the flags of `other`.
@@ -161,13 +160,13 @@ impl BitOr for Flags {
 /// A request for the send queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendWr<'a> {
-    /// The consumer's own number, returned with the completion.
+    /// The program's id, returned with the completion.
     pub id: u64,
-    /// What to do.
+    /// The operation.
     pub op: SendOp,
-    /// How.
+    /// Options.
     pub flags: Flags,
-    /// Where the data is.
+    /// The data.
     pub data: Data<'a>,
 }
 
@@ -176,7 +175,7 @@ pub struct SendWr<'a> {
 pub enum Data<'a> {
     /// In registered memory.
     Gather(&'a [Sge]),
-    /// Here; copied when posted, no region needed (V4).
+    /// In this slice; copied when posted, no region needed (V4).
     Inline(&'a [u8]),
 }
 
@@ -198,7 +197,7 @@ impl Data<'_> {
 /// A request for a receive queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiveWr<'a> {
-    /// The consumer's own number, returned with the completion.
+    /// The program's id, returned with the completion.
     pub id: u64,
     /// Where a message goes.
     pub scatter: &'a [Sge],

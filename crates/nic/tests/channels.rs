@@ -20,7 +20,7 @@ const REQUESTS: usize = 1024;
 const EACH: usize = 8;
 const PAGE: usize = 4096;
 
-/// Bytes of this process that are in memory.
+/// Resident bytes of this process.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages = statm.split(' ').nth(1).unwrap();
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// Takes the completions of both sides; all are good.
+    /// Polls the completions of both sides; all are successful.
     fn drain(&self) -> usize {
         let (mut wcs, mut count) = ([BLANK; 64], 0);
         loop {
@@ -110,7 +110,7 @@ fn own_queues() -> usize {
     let mut world = World::new(Host::qp);
     world.add(CHANNELS - 1, &Host::qp);
     for at in 0..CHANNELS {
-        // Receives have a ring of their own, which is not what is measured: it is there before.
+        // Receives have a ring of their own, which is not measured: it is allocated before.
         world.receives(at, EACH);
     }
     let before = resident();
@@ -197,7 +197,7 @@ fn memory_for_requests_grows_with_the_queue_and_not_with_the_channels() {
         "{CHANNELS} channels of one queue for {REQUESTS} requests: {shared} bytes more after use"
     );
     println!("{CHANNELS} queue pairs with queues of their own: {own} bytes more after use");
-    // A kilobyte for each request that the queue can hold, and what the allocator may be untidy with.
+    // A kilobyte for each request that the queue can hold, and some allocator overhead.
     let most = REQUESTS * 1024 + CHANNELS * 128;
     assert!(shared <= most, "{shared} bytes, at most {most}");
     assert!(own > 8 * shared, "{own} bytes beside {shared}");

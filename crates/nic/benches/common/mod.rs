@@ -1,5 +1,5 @@
-//! What the benchmarks share: two functions, queue pairs joined by a perfect wire, and work between them.
-//! Everything goes by public verbs, as an engine would do it, with nothing else in between.
+//! Shared by the benchmarks: two functions, queue pairs connected by a lossless link, and work between them.
+//! Everything uses the public verbs, as an engine would, with nothing else in between.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use verbena_wire::To;
 use verbena_wire::ext::{Caps, Features, RnrTimer};
 use verbena_wire::mpa::startup::Revision;
 
-/// Bytes that one turn of the wire carries at most.
+/// Most bytes that one turn of the link carries.
 const ROOM: usize = 1 << 20;
 
-/// Where received bytes land that do not go straight to their place.
+/// Buffer for received bytes that are not read directly into their memory.
 const SCRATCH: usize = 256 << 10;
 
 pub(crate) const BLANK: Wc = Wc::BLANK;
@@ -102,7 +102,7 @@ fn stream(role: Role, crc: bool) -> Stream {
     Stream::new(&agreement, settings)
 }
 
-/// A wire that is never full; its buffers are kept, as a socket's are.
+/// A link that is never full; its buffers are kept, as a socket's are.
 #[derive(Default)]
 pub(crate) struct Wire {
     went: Vec<u8>,
@@ -130,7 +130,7 @@ fn moved(n: usize) -> Moved {
 }
 
 impl Wire {
-    /// Carries what `from` has to say; false if that is nothing.
+    /// Carries what `from` sends; false if that is nothing.
     fn carry(&mut self, from: &Qp, from_out: &mut Outbox, to: &Qp, to_out: &mut Outbox) -> bool {
         (self.read, _) = (0, self.went.clear());
         from.transmit(self, Time::ZERO, from_out);
@@ -147,7 +147,7 @@ impl Wire {
     }
 }
 
-/// Carries bytes both ways until both are silent.
+/// Carries bytes both ways until neither side sends.
 pub(crate) fn run(wire: &mut Wire, a: &Qp, out_a: &mut Outbox, b: &Qp, out_b: &mut Outbox) {
     while wire.carry(a, out_a, b, out_b) | wire.carry(b, out_b, a, out_a) {}
 }
@@ -191,7 +191,7 @@ impl Joined {
         run(&mut self.wire, &self.qp_a, a, &self.qp_b, b);
     }
 
-    /// The peer's memory as requests name it.
+    /// The peer's memory as addressed by requests.
     pub(crate) fn remote(&self) -> Remote {
         Remote {
             stag: self.memory_b.stag(),

@@ -1,13 +1,12 @@
-//! Where functions' numbers lie among the adapter's: one run of each kind for each function (V1).
-//! It promises that no two runs overlap, that a run which was given back comes again as late as possible, and that a refusal
-//! says how much is left. It refuses to know functions.
+//! The ranges of the adapter's numbers that its functions have: one contiguous range of each kind per function (V1).
+//! Ranges do not overlap, a range that was given back is reused as late as possible, and a failed allocation says how much is left.
 
 use std::ops::Range;
 
 use crate::error::{Error, Object};
 use crate::function::{FIRST_QP, KINDS, Shares};
 
-/// Where a function's numbers lie among the adapter's: what it calls its first is `start` here.
+/// A function's ranges in the adapter's numbers: the function's first number of a kind is `start` here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranges {
     /// Queue pairs.
@@ -20,7 +19,7 @@ pub struct Ranges {
     pub ssqs: Range<u32>,
     /// Protection domains.
     pub pds: Range<u32>,
-    /// STag indexes. Peers name them, so a function calls them by the same number.
+    /// STag indexes. They appear on the wire, so a function uses the same numbers.
     pub stags: Range<u32>,
     /// Event queues.
     pub event_queues: Range<u32>,
@@ -29,7 +28,7 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// All that an adapter has. STag indexes and queue pair numbers have 24 bits on the wire, and STag 0 names nothing.
+    /// All that an adapter has. STag indexes and queue pair numbers have 24 bits on the wire, and STag index 0 is not used.
     pub const WHOLE: Ranges = Ranges {
         qps: FIRST_QP..1 << 24,
         cqs: 1..(1 << 24) + 1,
@@ -61,12 +60,12 @@ impl Ranges {
     }
 }
 
-/// Where the next run of each kind is looked for first: behind the last one, so that numbers which were given back rest.
+/// Where the search for the next range of each kind begins: after the last one, so that numbers which were given back are reused late.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Cursor([u32; KINDS]);
 
 impl Cursor {
-    /// A run of each kind, beside those that are taken; nothing moves if one of them is not to be had.
+    /// A range of each kind that overlaps none of `taken`; the cursor stays as it is if one of them cannot be found.
     pub(crate) fn place<'a>(
         &mut self,
         shares: &Shares,
@@ -95,7 +94,7 @@ impl Cursor {
     }
 }
 
-/// So much of each kind is left in one piece.
+/// The longest free range of each kind.
 pub(super) fn left<'a>(taken: &(impl Iterator<Item = &'a Ranges> + Clone)) -> Shares {
     Shares::of(core::array::from_fn(|kind| {
         let others = taken.clone().map(|ranges| ranges.each()[kind].clone());
@@ -103,7 +102,7 @@ pub(super) fn left<'a>(taken: &(impl Iterator<Item = &'a Ranges> + Clone)) -> Sh
     }))
 }
 
-/// A run of `asked` numbers: the first one behind `from`, else the first one of all.
+/// A range of `asked` numbers: the first one after `from`, else the first one of all.
 fn run(
     object: Object,
     whole: &Range<u32>,
@@ -112,7 +111,7 @@ fn run(
     asked: u32,
 ) -> Result<Range<u32>, Error> {
     if asked == 0 {
-        // A function without any of this kind takes no room, wherever it lies.
+        // A function without any of this kind takes no room, so the position does not matter.
         return Ok(from.max(whole.start)..from.max(whole.start));
     }
     let gaps = gaps(whole, taken);
@@ -134,7 +133,7 @@ fn longest(gaps: &[Range<u32>]) -> u32 {
     lengths.max().unwrap_or(0)
 }
 
-/// What nobody has.
+/// The ranges that no function has.
 fn gaps(whole: &Range<u32>, mut taken: Vec<Range<u32>>) -> Vec<Range<u32>> {
     taken.retain(|range| !range.is_empty());
     taken.sort_unstable_by_key(|range| range.start);

@@ -1,4 +1,4 @@
-//! Tests of the adapter: shares are disjoint, numbers are relative, and what is gone is gone.
+//! Tests of the adapter: shares are disjoint, numbers are relative, and removed functions are gone.
 
 mod isolation;
 
@@ -106,7 +106,7 @@ fn what_is_not_left_cannot_be_given_out() {
     assert_eq!(adapter.ranges(1).unwrap().stags.end, 1 << 24);
     assert_eq!(adapter.left(), Shares::NONE);
     assert!(adapter.function(2).is_err());
-    // A function of nothing is still one.
+    // A function without any shares is allowed.
     adapter.add_function(Shares::NONE).unwrap();
 }
 
@@ -127,7 +127,7 @@ fn what_a_removed_function_had_can_be_given_out_again_as_late_as_possible() {
     assert_ne!(second, first, "a number never comes again");
     let after = adapter.ranges(second).unwrap();
     assert_eq!(after.stags.start, before.stags.end, "the old ones rest");
-    // Nothing but the old ones is left now, in one piece.
+    // Only the old ones are left now, in one range.
     let third = adapter.add_function(half).unwrap().number();
     assert_eq!(adapter.ranges(third).unwrap().stags, before.stags);
 }

@@ -1,4 +1,4 @@
-//! Tests of arrangements as tables; that events find their way through each is tested with `interrupts`.
+//! Tests of arrangements as tables; that events are delivered through each is tested with `interrupts`.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const PROCESSORS: u16 = 3;
 
-/// Queues and vectors that the map really uses.
+/// Queues and vectors that the map actually uses.
 fn used(arrangement: Arrangement) -> (usize, usize) {
     let (mut queues, mut vectors) = (BTreeSet::new(), BTreeSet::new());
     for duty in Duty::ALL {
@@ -46,7 +46,7 @@ fn management_has_queue_zero_everywhere() {
     }
 }
 
-/// The source's words, for one of each kind.
+/// Sharing as in docs/events.md, for one of each kind.
 #[test]
 fn sharing_is_as_the_names_say() {
     use Arrangement as A;

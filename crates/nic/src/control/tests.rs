@@ -1,4 +1,4 @@
-//! Tests of control queue pairs by the verbs of a function: order, pending objects, failures, and what is refused.
+//! Tests of control queue pairs by the verbs of a function: order, pending objects, failures, and what is rejected.
 
 use std::sync::Arc;
 
@@ -150,7 +150,7 @@ fn queues_and_pairs_can_be_piled_up_before_any_is_there() {
     w.run();
     assert!(function.modify_qp(qp, QpState::Init, out).is_ok());
     assert_eq!(function.query_cq(cq).unwrap().users, 1);
-    // In use when its turn comes: it stays. Behind the queue pair it goes.
+    // In use when its turn comes: it stays. After the queue pair is destroyed, it is destroyed.
     function.post_destroy_cq(control, 3, cq).unwrap();
     let in_use = w.run().unwrap().outcome;
     assert!(matches!(in_use, Err(Error::InUse { users: 1, .. })));

@@ -264,7 +264,7 @@ mod model {
         });
     }
 
-    /// The same with two producers, of which either may be the one that notifies.
+    /// The same with two producers, either of which may notify.
     #[test]
     fn either_of_two_producers_notifies() {
         loom::model(|| {
@@ -280,7 +280,7 @@ mod model {
         });
     }
 
-    /// Whoever hears of an event finds its entry, without a lock of its own.
+    /// A thread that sees an event finds its entry, without taking a lock.
     #[test]
     fn an_entry_is_visible_before_its_event() {
         loom::model(|| {
@@ -304,7 +304,7 @@ mod model {
         });
     }
 
-    /// Who sees a count finds the entry, and who only looks sees no nonsense while others push and poll.
+    /// A thread that sees a count finds the entry, and counts are consistent while others push and poll.
     #[test]
     fn a_count_is_never_ahead_of_the_entries() {
         loom::model(|| {
@@ -322,7 +322,7 @@ mod model {
         });
     }
 
-    /// A queue of two against three entries: room comes from a poll, or the third is lost and that is told once.
+    /// A queue of two entries, and three pushes: a poll makes room, or the third is lost and the overflow is raised once.
     #[test]
     fn room_is_what_polls_made() {
         loom::model(|| {

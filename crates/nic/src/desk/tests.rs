@@ -1,9 +1,9 @@
-//! Tests of the lock with a bell: plain ones, one with threads, and models with the queue it is made for (`--cfg loom`).
+//! Tests of the combining lock: plain ones, one with threads, and models with the queue it is made for (`--cfg loom`).
 
 use super::*;
 use crate::ring::{Consumer, Producer, ring};
 
-/// What sits behind the desk: the ends of queues, and what came out of them.
+/// The value behind the lock: the ends of queues, and what was taken from them.
 struct Inbox {
     from: Vec<Consumer<u32>>,
     got: Vec<u32>,
@@ -49,7 +49,7 @@ mod plain {
         let (desk, [mut tx]) = Inbox::new();
         let mut turns = 0;
         let work = |_: &mut Inbox| {
-            // As if from another thread; the one that attends may ring, too.
+            // As if from another thread; the holder may ring, too.
             tx.push(1);
             let rang = desk.ring(Inbox::drain);
             assert!(!rang, "somebody attends");
@@ -129,7 +129,7 @@ mod model {
         })
     }
 
-    /// Everyone has left: nothing may wait, and the bell is silent.
+    /// All threads have finished: no value may wait, and `RUNG` is unset.
     fn settled(desk: &Desk<Inbox>, values: usize) {
         desk.look(|inbox| {
             assert_eq!(inbox.got.len(), values, "a ring was lost");
@@ -138,7 +138,7 @@ mod model {
         assert_eq!(desk.word.load(Ordering::Relaxed), 0);
     }
 
-    /// Two ringers on queues of their own, and one who serves.
+    /// Two threads that ring, on queues of their own, and one that serves.
     #[test]
     fn two_ringers_and_a_server() {
         loom::model(|| {
@@ -153,7 +153,7 @@ mod model {
         });
     }
 
-    /// A server that comes twice against one who rings twice.
+    /// A thread that serves twice against one that rings twice.
     #[test]
     fn a_server_that_comes_again() {
         loom::model(|| {
@@ -167,7 +167,7 @@ mod model {
         });
     }
 
-    /// A looker holds the lock and serves nobody; a ringer must not rely on it.
+    /// A thread in `look` holds the lock and does no work of others; a thread that rings must not rely on it.
     #[test]
     fn a_looker_between_two_ringers() {
         loom::model(|| {
@@ -182,7 +182,7 @@ mod model {
         });
     }
 
-    /// A looker, a server and a ringer: a bell rung while looking is answered by the server or by the ringer itself.
+    /// One thread each in `look`, `serve` and `ring`: a ring during the look is processed by the serving thread or by the ringing one itself.
     #[test]
     fn a_looker_a_server_and_a_ringer() {
         loom::model(|| {

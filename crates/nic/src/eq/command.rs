@@ -1,11 +1,10 @@
-//! What the driver asks of an event queue: the register, and the administrative commands (E2, E3).
-//! It promises that the register takes no lock that a command holds, and that a refused request changes nothing.
-//! It refuses to know which queue has which number.
+//! The driver's side of an event queue: the register, and the administrative commands (E2, E3).
+//! A write of the register never waits for a command, and a failed call changes nothing.
 
 use super::*;
 
 impl EventQueue {
-    /// Gives an undefined queue its memory; it is unarmed then. The reader is the driver's end.
+    /// Gives an undefined queue its memory; the queue is unarmed then. The driver reads through the returned reader.
     pub fn initialise(&self, memory: Memory, settings: Settings) -> Result<Reader, EqError> {
         let mut end = self.end.lock();
         let (_, act) = State::next(self.state(), Input::Initialise);
@@ -44,7 +43,7 @@ impl EventQueue {
         Ok(Reader::new(memory, from))
     }
 
-    /// Takes the memory away; returns how many events nobody has acknowledged. What was written can still be read.
+    /// Takes the memory away; returns how many events were not acknowledged. Entries already written can still be read.
     pub fn destroy(&self) -> Result<usize, EqError> {
         let mut end = self.end.lock();
         if end.memory.take().is_none() {
@@ -66,7 +65,7 @@ impl EventQueue {
         Ok(word.unread() as usize + kept)
     }
 
-    /// The register (E3): acknowledges what was read, and arms or unarms, in one step. It waits for nobody.
+    /// The register (E3): acknowledges what was read, and arms or unarms, in one step. It does not block.
     ///
     /// Arming while unread entries wait signals at once, unless moderation holds the signal back (E2).
     pub fn write(&self, armed: bool, read: Indicator, now: Time) -> Result<Outcome, EqError> {
@@ -84,8 +83,8 @@ impl EventQueue {
                 }
                 Indicator::At(position) => position,
             };
-            // The driver reads by code, and may be ahead of the count by the one entry that is being written. Whoever
-            // has seen an entry finds at least its position here; if the word is out of date, the exchange fails.
+            // The driver reads by code, and may be ahead of the count by the one entry that is being written. A driver that has seen
+            // an entry loads at least its position here; if the word is out of date, the exchange fails.
             let placed = self.placed.load(Ordering::Relaxed);
             if by > distance(word.read, placed) {
                 return Err(EqError::Beyond {
@@ -109,7 +108,7 @@ impl EventQueue {
         if word.state == State::Armed && word.unread() > 0 {
             self.wait(now, hold, &mut out);
         }
-        // There is room now for what was kept. If the lock is taken, its holder looks once more when it leaves.
+        // There is room now for the backlog. If the lock is taken, its holder looks at the word once more after it unlocks.
         if word.backlog
             && moved
             && let Some(mut end) = self.end.try_lock()
@@ -120,7 +119,7 @@ impl EventQueue {
         Ok(out)
     }
 
-    /// Goes on in other memory, in one step: what waits is read where it is, what comes is written there (E2, E3).
+    /// Continues in other memory, in one step: unread entries stay where they are, new ones are written to `memory` (E2, E3).
     pub fn switch(&self, memory: Memory, now: Time) -> Result<Outcome, EqError> {
         let mut out = Outcome::default();
         let mut end = self.end.lock();
@@ -153,28 +152,28 @@ impl EventQueue {
         Ok(out)
     }
 
-    /// Other memory of this size, which the adapter takes itself.
+    /// Switches to memory of this size, allocated here.
     pub fn resize(&self, entries: usize, now: Time) -> Result<Outcome, ResizeError> {
         let form = self.form()?;
         let memory = Memory::new(entries, form)?;
         Ok(self.switch(memory, now)?)
     }
 
-    /// How long its entries are.
+    /// The form of its entries.
     pub fn form(&self) -> Result<Form, EqError> {
         let end = self.end.lock();
         let place = end.memory.as_ref().ok_or(EqError::Undefined)?;
         Ok(place.memory.form())
     }
 
-    /// Entries that fit, and events that are kept because they did not.
+    /// Entries that fit, and events in the backlog.
     pub fn room(&self) -> Result<(usize, usize), EqError> {
         let end = self.end.lock();
         let place = end.memory.as_ref().ok_or(EqError::Undefined)?;
         Ok((place.memory.entries(), end.backlog.len()))
     }
 
-    /// Moderates differently from now on (E6). What the old rule holds back is due: call [`tick`](EventQueue::tick).
+    /// Changes the moderation (E6). A signal that the old setting holds back is due at once: call [`tick`](EventQueue::tick).
     pub fn moderate(&self, moderation: Moderation) -> Result<(), EqError> {
         let mut end = self.end.lock();
         if end.memory.is_none() {
@@ -183,10 +182,10 @@ impl EventQueue {
         end.settings.moderation = moderation;
         end.adaptive = Adaptive::default();
         self.set_hold(moderation.hold());
-        // If nobody waits for a moment, nothing is held, or whoever holds it has the new rule or ticks already.
+        // If no tick is requested, nothing is held back, or a thread that holds a signal back uses the new setting or ticks already.
         let due = self.due.load(Ordering::Acquire);
         if due != NEVER {
-            // Failing: a tick was faster, and looks at the word itself.
+            // On failure another tick has taken it, and looks at the word itself.
             let _ = self
                 .due
                 .compare_exchange(due, 0, Ordering::AcqRel, Ordering::Acquire);
@@ -195,13 +194,13 @@ impl EventQueue {
     }
 }
 
-/// Why a queue cannot have this size. Nothing has changed.
+/// Why a queue cannot be resized. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ResizeError {
     /// No queue has this size.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The queue refuses.
+    /// The queue cannot be switched.
     #[error(transparent)]
     Queue(#[from] EqError),
 }

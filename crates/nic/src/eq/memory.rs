@@ -1,6 +1,6 @@
-//! The memory of an event queue: a circle of entries that adapter and driver touch without a lock (E1, E4).
-//! It promises that an entry whose code is there is there whole, and that a consumed entry is empty again.
-//! It refuses to know who may write where; indicators settle that.
+//! The memory of an event queue: a ring of entries that adapter and driver access without a lock (E1, E4).
+//! An entry is visible only as a whole, once its code is, and a consumed entry is empty again. Which slots may be written follows
+//! from the indicators, which are not kept here.
 
 use crate::eqe::{Eqe, Form};
 use crate::sync::{AtomicU32, Ordering};
@@ -19,7 +19,7 @@ pub enum MemoryError {
     Page(usize),
 }
 
-/// Memory for a queue, in one piece or in pages that lie anywhere.
+/// Memory for a queue, in one piece or in separate pages.
 #[derive(Debug)]
 pub struct Memory {
     form: Form,
@@ -35,7 +35,7 @@ impl Memory {
         Memory::paged(entries, form, MAX_ENTRIES * 2)
     }
 
-    /// In pages of so many entries each, which the adapter finds by translating the position.
+    /// In pages of so many entries each; the position selects the page.
     pub fn paged(entries: usize, form: Form, page: usize) -> Result<Memory, MemoryError> {
         if !(1..=MAX_ENTRIES).contains(&entries) {
             return Err(MemoryError::Size(entries));
@@ -43,7 +43,7 @@ impl Memory {
         if !page.is_power_of_two() {
             return Err(MemoryError::Page(page));
         }
-        // One slot more than entries: the reader is always told where the queue goes on, even if it is full.
+        // One slot more than entries: even in a full queue there is room for the entry that points to the next memory.
         let slots = entries + 1;
         let pages = (0..slots.div_ceil(page)).map(|number| {
             let here = page.min(slots - number * page);
@@ -64,12 +64,12 @@ impl Memory {
         self.entries
     }
 
-    /// How long they are.
+    /// The form of the entries.
     pub fn form(&self) -> Form {
         self.form
     }
 
-    /// The slot behind `slot`.
+    /// The slot after `slot`.
     pub(super) fn after(&self, slot: usize) -> usize {
         if slot == self.entries { 0 } else { slot + 1 }
     }
@@ -80,7 +80,7 @@ impl Memory {
         &page[at..at + self.form.words()]
     }
 
-    /// Writes an entry; the code last, so that whoever sees it sees all of it.
+    /// Writes an entry; the code last with release ordering, so that a reader that sees it sees the whole entry.
     pub(super) fn write(&self, slot: usize, eqe: Eqe) {
         let [first, number, context, indicator] = eqe.words();
         // A short entry is its first word, a long one has the others behind it.
@@ -110,7 +110,7 @@ impl Memory {
         Some(eqe)
     }
 
-    /// The bytes of an entry lie where E1 says, for those who look at memory.
+    /// The words of an entry in the layout of E1, for tests.
     #[cfg(test)]
     pub(super) fn raw(&self, slot: usize) -> Vec<u32> {
         let words = self.words(slot).iter();

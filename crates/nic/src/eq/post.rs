@@ -1,6 +1,6 @@
 //! Writing events into a queue, and keeping those that find no room until they do (E2).
-//! It promises order among all events of a queue, and that the last to leave the lock has seen whoever made room.
-//! It refuses to decide about signals; the table of states does.
+//! Events keep their order. A thread that unlocks with a backlog checks once more whether the read indicator has moved; whether to
+//! signal is decided in `eq/state.rs`.
 
 use super::*;
 
@@ -10,7 +10,7 @@ type Guard<'a> = parking_lot::MutexGuard<'a, End>;
 type Guard<'a> = loom::sync::MutexGuard<'a, End>;
 
 impl EventQueue {
-    /// Writes an event, or keeps it if there is no room. `signal` is how this event's driver is to be told.
+    /// Writes an event, or keeps it in the backlog if there is no room. `signal` is the vector or line for this event.
     pub fn post(&self, eqe: Eqe, signal: Signal, now: Time) -> Result<Outcome, EqError> {
         let mut out = Outcome::default();
         let mut end = self.end.lock();
@@ -70,11 +70,11 @@ impl EventQueue {
         true
     }
 
-    /// Keeps an event for which there is no room.
+    /// Adds an event to the backlog.
     fn keep(&self, end: &mut End, eqe: Eqe, out: &mut Outcome) -> Result<(), EqError> {
         let kept = end.backlog.len();
         if kept >= end.settings.backlog {
-            // E2: it would be lost; the queue is undefined from here on.
+            // E2: the event would be lost; the queue is undefined from here on.
             self.change(|word| {
                 let (state, act) = word.state.next(Input::Loss);
                 (Word { state, ..word }, act)
@@ -100,7 +100,7 @@ impl EventQueue {
         Ok(())
     }
 
-    /// Writes what was kept, as far as there is room.
+    /// Writes the backlog, as far as there is room.
     pub(super) fn flush(&self, end: &mut End, now: Time, out: &mut Outcome) {
         while let Some(eqe) = end.backlog.front().copied() {
             if !self.put(end, eqe, now, out) {
@@ -115,7 +115,7 @@ impl EventQueue {
         });
     }
 
-    /// Gives the lock back. With a backlog it looks once more afterwards: who advanced meanwhile did not wait.
+    /// Unlocks. With a backlog it checks the word once more afterwards: a driver that advanced meanwhile did not wait for the lock.
     pub(super) fn leave<'a>(&'a self, mut end: Guard<'a>, now: Time, out: &mut Outcome) {
         while !end.backlog.is_empty() {
             let seen = end.seen;

@@ -1,6 +1,6 @@
-//! The driver's end of an event queue: it takes entries while their codes are there (E4).
-//! It promises order across every switch of memory, and never looks at the write indicator.
-//! It refuses to know the register; whoever reads acknowledges.
+//! The driver's end of an event queue: it takes entries while their codes are nonzero (E4).
+//! Entries come in order across every switch of memory, and the write indicator is never read. Acknowledging through the register
+//! is left to the caller.
 
 use super::memory::Memory;
 use crate::eqe::Eqe;
@@ -11,11 +11,11 @@ use crate::sync::Arc;
 pub struct Reader {
     pub(super) memory: Arc<Memory>,
     pub(super) slot: usize,
-    /// Where the queue goes on, each before the entry that says so.
+    /// The next memories; each is pushed before the entry that announces it is written.
     pub(super) moves: Consumer<Arc<Memory>>,
     /// Taken and not yet acknowledged.
     pub(super) taken: u32,
-    /// The driver left the queue unarmed and comes back by itself.
+    /// The driver left the queue unarmed and will poll again by itself.
     pub(crate) polling: bool,
 }
 
@@ -44,12 +44,12 @@ impl Reader {
         self.taken
     }
 
-    /// Half of its memory is taken and not acknowledged: the adapter may need it soon.
+    /// Half of its memory is taken and not acknowledged: the queue may soon be full.
     pub(crate) fn is_half_taken(&self) -> bool {
         self.taken as usize * 2 >= self.memory.entries()
     }
 
-    /// How many entries to tell the adapter of now, in a relative indicator.
+    /// The number of entries to acknowledge now, as a relative indicator.
     #[must_use = "entries that are not acknowledged fill the queue"]
     pub fn acknowledge(&mut self) -> u32 {
         core::mem::take(&mut self.taken)
@@ -59,12 +59,12 @@ impl Reader {
 impl Iterator for Reader {
     type Item = Eqe;
 
-    /// The next entry; none if there is none yet.
+    /// The next entry, if there is one.
     fn next(&mut self) -> Option<Eqe> {
         loop {
             let eqe = self.memory.take(self.slot)?;
             if eqe.is_moved() {
-                // It was pushed before the entry was written, and the entry is seen.
+                // The memory was pushed before the entry was written, so it is there.
                 self.memory = self.moves.pop()?;
                 self.slot = 0;
                 continue;

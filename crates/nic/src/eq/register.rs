@@ -1,6 +1,5 @@
 //! The one register that a driver writes: queue number, armed, valid and read indicator in 64 bits (E3).
-//! It promises that one write acknowledges what was read and re-arms, and that packing and unpacking lose nothing.
-//! It refuses to know whether the queue exists.
+//! One write acknowledges what was read and re-arms. Whether the queue exists is not checked here.
 //!
 //! ```text
 //! 63     62     61         60..48     47..32         31..0
@@ -12,14 +11,14 @@ const VALID: u64 = 1 << 62;
 const RELATIVE: u64 = 1 << 61;
 const RESERVED: u64 = 0x1fff << 48;
 
-/// What a write says about the read indicator.
+/// The read indicator of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Indicator {
     /// Nothing (valid = 0): it stays.
     Keep,
-    /// It stands at this position.
+    /// It is at this position.
     At(u32),
-    /// It advances by so many entries: right whichever memory they were in, so that one thread may advance while another
+    /// It advances by so many entries, in whichever memory they were, so that one thread may advance while another
     /// switches.
     By(u32),
 }
@@ -29,13 +28,13 @@ pub enum Indicator {
 pub struct Doorbell {
     /// Which queue.
     pub queue: u16,
-    /// It shall be armed, or else unarmed.
+    /// Armed after the write, or else unarmed.
     pub armed: bool,
     /// How far it has been read.
     pub read: Indicator,
 }
 
-/// A write with bits that mean nothing. It does nothing.
+/// A write with reserved bits set. It has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:#018x} is no write of the event register: bits 48 to 60, and those of an indicator that is not valid, must be 0"
@@ -43,7 +42,7 @@ pub struct Doorbell {
 pub struct Malformed(pub u64);
 
 impl Doorbell {
-    /// As the register is written.
+    /// The register value.
     pub const fn pack(self) -> u64 {
         let armed = if self.armed { ARMED } else { 0 };
         let read = match self.read {
@@ -54,7 +53,7 @@ impl Doorbell {
         armed | (self.queue as u64) << 32 | read
     }
 
-    /// What a write says.
+    /// Decodes a register value.
     pub const fn unpack(register: u64) -> Result<Doorbell, Malformed> {
         let (valid, relative) = (register & VALID != 0, register & RELATIVE != 0);
         let value = register as u32;

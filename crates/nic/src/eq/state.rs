@@ -1,15 +1,15 @@
 //! The states of an event queue and what each input does in each of them: one table (E2).
-//! It promises that every pair of state and input has an answer, so that nobody decides anywhere else.
-//! It refuses to know entries and indicators; whoever asks has counted.
+//! Every pair of state and input has an entry, and the state changes nowhere else. Entries and indicators are not known here; inputs
+//! carry what the caller has counted.
 
-/// Where an event queue stands.
+/// State of an event queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Nobody has given it memory, or it was destroyed, or it lost its sense: nothing is written.
+    /// It has no memory yet, was destroyed, or lost an event: nothing is written.
     Undefined,
-    /// Events are written and nobody is told.
+    /// Events are written without a signal.
     Unarmed,
-    /// Events are written, and the next signal is owed.
+    /// Events are written, and the next one causes a signal.
     Armed,
 }
 
@@ -18,7 +18,7 @@ impl State {
     pub const ALL: [State; 3] = [State::Undefined, State::Unarmed, State::Armed];
 }
 
-/// What happens to an event queue.
+/// Input of the state machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Input {
     /// The driver gives it memory.
@@ -30,7 +30,7 @@ pub enum Input {
     },
     /// An event for which there is no room, but which can be kept.
     Overflow,
-    /// An event for which there is neither room nor a place to keep it.
+    /// An event for which there is no room, neither in the queue nor in the backlog.
     Loss,
     /// The driver arms it.
     Arm {
@@ -39,7 +39,7 @@ pub enum Input {
     },
     /// The driver unarms it.
     Unarm,
-    /// The time of moderation is over.
+    /// The delay of moderation is over.
     Due {
         /// Unread entries wait.
         unread: bool,
@@ -68,21 +68,21 @@ impl Input {
     ];
 }
 
-/// What comes of it.
+/// Action for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Act {
     /// Nothing but the new state.
     Nothing,
     /// The vector is signalled, in the same step.
     Signal,
-    /// The caller is refused.
+    /// The call fails.
     Refuse,
     /// The adapter shuts down.
     Shutdown,
 }
 
 impl State {
-    /// E2, whole.
+    /// The transition table (E2).
     pub const fn next(self, input: Input) -> (State, Act) {
         use State::{Armed, Unarmed, Undefined};
         match (self, input) {
@@ -95,7 +95,7 @@ impl State {
 
             (Unarmed | Armed, Input::Initialise) => (self, Act::Refuse),
             (Unarmed | Armed, Input::Destroy) => (Undefined, Act::Nothing),
-            // Catastrophic: an event cannot be kept, so the queue cannot be believed any more.
+            // Catastrophic: an event is lost, so the queue is not reliable any more.
             (Unarmed | Armed, Input::Loss) => (Undefined, Act::Shutdown),
             (Unarmed | Armed, Input::Switch) => (self, Act::Nothing),
             (Unarmed | Armed, Input::Unarm) => (Unarmed, Act::Nothing),
@@ -103,14 +103,14 @@ impl State {
             (Unarmed, Input::Post { .. } | Input::Overflow | Input::Due { .. }) => {
                 (Unarmed, Act::Nothing)
             }
-            // Arming with unread entries is answered at once: signalled and unarmed in one step.
+            // Arming with unread entries signals and unarms in one step.
             (Unarmed | Armed, Input::Arm { ready: true }) => (Unarmed, Act::Signal),
             (Unarmed | Armed, Input::Arm { ready: false }) => (Armed, Act::Nothing),
 
             (Armed, Input::Post { held: true } | Input::Due { unread: false }) => {
                 (Armed, Act::Nothing)
             }
-            // A full queue is not moderated any longer.
+            // A full queue is not moderated.
             (
                 Armed,
                 Input::Post { held: false } | Input::Overflow | Input::Due { unread: true },

@@ -113,7 +113,7 @@ mod plain {
         assert_eq!(queue.read_indicator(), 3, "in part");
     }
 
-    /// E2: overflow unarmed and armed is told once, nothing is lost, and reading makes room.
+    /// E2: overflow unarmed and armed is reported once, nothing is lost, and reading makes room.
     #[test]
     fn what_finds_no_room_is_kept_in_order() {
         let (queue, mut reader) = queue(2, 3);
@@ -170,7 +170,7 @@ mod plain {
         let _ = queue.resize(2, NOW).unwrap();
         let _ = post(&queue, 6);
         assert_eq!(numbers(&mut reader), [0, 1, 2, 3, 4, 5, 6]);
-        // A relative indicator counts wherever the entries were; an absolute one goes on, too.
+        // A relative indicator counts entries in whichever memory they were; an absolute one continues, too.
         assert!(arm(&queue, Indicator::By(4)));
         assert!(!arm(&queue, Indicator::At(7)));
         assert_eq!(post(&queue, 7).signal, Some(VECTOR));
@@ -217,7 +217,7 @@ mod plain {
         assert_eq!((out.signal, out.due), (None, Some(due + hold.delay)));
     }
 
-    /// A new rule must not wait for the moment of the old one.
+    /// A new setting must not wait for the time of the old one.
     #[test]
     fn what_the_old_moderation_held_is_due() {
         let (queue, _reader) = queue(8, 0);
@@ -259,7 +259,7 @@ mod plain {
         );
     }
 
-    /// Bad input: each is refused with its own words, and nothing changes.
+    /// Invalid input: each is rejected with its own error, and nothing changes.
     #[test]
     fn nonsense_is_refused() {
         let size = |n| Memory::new(n, Form::Short).err();
@@ -323,7 +323,7 @@ mod plain {
         assert_eq!(reader.next(), None);
     }
 
-    /// Positions come round after 2^30 entries; a queue that lives so long must not mistake old entries for new ones.
+    /// Positions wrap around after 2^30 entries; a queue must not take old entries for new ones then.
     #[test]
     fn positions_come_round() {
         let (queue, mut reader) = queue(2, 0);
@@ -334,7 +334,7 @@ mod plain {
         let _ = post(&queue, 1);
         reader.next();
         arm(&queue, Indicator::By(1));
-        // As if all but three of the positions had gone by, in which both indicators moved together.
+        // As if all but three of the positions had been used, both indicators having moved together.
         let near = word::POSITIONS - 1;
         queue.change(|word| {
             (
@@ -375,14 +375,14 @@ mod model {
         out.signal.iter().count()
     }
 
-    /// Reads what is there and arms; returns the signals of arming.
+    /// Reads the entries and arms; returns the signals of arming.
     fn serve(queue: &EventQueue, reader: &mut Reader, seen: &mut Vec<u32>) -> usize {
         seen.extend(numbers(reader));
         let read = Indicator::By(reader.acknowledge());
         signals(queue.write(true, read, NOW).unwrap())
     }
 
-    /// Nobody sleeps while events wait; and after everybody has gone, reading alone brings out the rest.
+    /// The driver never sleeps while events wait; and after all threads have ended, reading alone yields the rest.
     fn all_three_come(queue: &EventQueue, reader: &mut Reader, mut seen: Vec<u32>, fired: usize) {
         assert!(fired <= 1, "one signal per arming");
         assert!(
@@ -432,7 +432,7 @@ mod model {
         });
     }
 
-    /// What was kept finds its way into the queue though whoever makes room does not wait for the lock.
+    /// The backlog is written to the queue although the thread that makes room does not wait for the lock.
     #[test]
     fn room_for_what_was_kept_is_noticed() {
         loom::model(|| {
@@ -447,7 +447,7 @@ mod model {
         });
     }
 
-    /// E6: a moment that comes while an entry is written is followed by another, or signals that entry.
+    /// E6: a tick while an entry is written is followed by another, or signals that entry.
     #[test]
     fn a_held_signal_is_given_or_somebody_comes_for_it() {
         loom::model(|| {
@@ -476,7 +476,7 @@ mod model {
         });
     }
 
-    /// Destroying between a producer and a register write: each is refused or done, and nothing is written afterwards.
+    /// Destroying between a producer and a register write: each fails or is done, and nothing is written afterwards.
     #[test]
     fn destroying_between_a_producer_and_the_register() {
         loom::model(|| {

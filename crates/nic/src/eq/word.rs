@@ -1,28 +1,27 @@
-//! State, indicators and the note of kept events of a queue in one word, so that each change of them is one step (E2, E3).
-//! It promises that whoever arms and whoever writes an entry cannot miss each other: both exchange this word.
-//! It refuses to know memory and limits.
+//! State, indicators and the backlog flag of a queue in one word, so that each change of them is atomic (E2, E3).
+//! Arming and writing an entry both exchange this word, so one of them sees the other.
 
 use super::state::State;
 
-/// Positions count on for ever, modulo this; far more than can be unread at once.
+/// Positions count modulo this; far more than can be unread at once.
 pub(super) const POSITIONS: u32 = 1 << 30;
 const MASK: u32 = POSITIONS - 1;
 const BACKLOG: u64 = 4;
 const READ: u32 = 4;
 const WRITTEN: u32 = 34;
 
-/// So many positions from `from` to `to`.
+/// The number of positions from `from` to `to`.
 pub(super) const fn distance(from: u32, to: u32) -> u32 {
     to.wrapping_sub(from) & MASK
 }
 
-/// The word, taken apart and put together.
+/// The word, unpacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Word {
     pub(super) state: State,
-    /// Events are kept that found no room.
+    /// The backlog is not empty.
     pub(super) backlog: bool,
-    /// Read indicator: entries that the driver has told us it has consumed.
+    /// Read indicator: entries that the driver has acknowledged.
     pub(super) read: u32,
     /// Write indicator: entries written.
     pub(super) written: u32,
@@ -60,7 +59,7 @@ impl Word {
         state | backlog | (self.read as u64) << READ | (self.written as u64) << WRITTEN
     }
 
-    /// Entries that wait, as far as the driver has told us.
+    /// Entries that the driver has not acknowledged.
     ///
     /// The driver may have read an entry that is written and not counted yet; then none waits.
     pub(super) const fn unread(self) -> u32 {

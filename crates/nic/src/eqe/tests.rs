@@ -96,7 +96,7 @@ fn the_bytes_lie_where_they_should() {
     assert_eq!(Eqe::new(cause).words()[0], 0x6500_0009);
 }
 
-/// All codes: each means something in one class, is empty, or is answered as unknown; what is decoded encodes to itself.
+/// All codes: each has a meaning in one class, is empty, or is unknown; what is decoded encodes to itself.
 #[test]
 fn all_256_codes_have_an_answer() {
     let mut known = 0;

@@ -1,12 +1,11 @@
-//! What a function has and how large its objects may be: the limits that a query answers.
-//! They promise to be true: each is the number that the verb itself compares with.
-//! They refuse to promise what a connection agrees on, such as read depths.
+//! The attributes of a function: how many objects it may have and how large they may be.
+//! Each value is the one that the verb compares with. What a connection negotiates, such as read depths, is not here.
 
 use crate::cq;
 use crate::error::{Error, Object};
 use crate::qp::Limits;
 
-/// How many objects a function may have; each function's are its own (DESIGN §9).
+/// How many objects a function may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shares {
     /// Queue pairs.
@@ -23,12 +22,12 @@ pub struct Shares {
     pub stags: u32,
     /// Event queues.
     pub event_queues: u32,
-    /// Interrupt vectors; events that find none of their own share one (E10).
+    /// Interrupt vectors; event queues without one of their own share one (E10).
     pub vectors: u32,
 }
 
 impl Shares {
-    /// Nothing of anything.
+    /// None of any kind.
     pub const NONE: Shares = Shares {
         qps: 0,
         cqs: 0,
@@ -74,7 +73,7 @@ impl Shares {
 pub const KINDS: usize = 8;
 
 impl core::fmt::Display for Shares {
-    /// What there is, without what there is nothing of.
+    /// The kinds with a nonzero count.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let some = self.each().into_iter().filter(|(_, count)| *count > 0);
         for (at, (object, count)) in some.enumerate() {
@@ -104,14 +103,14 @@ impl Default for Shares {
     }
 }
 
-/// What a function offers.
+/// The attributes of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes {
     /// How many objects it may have.
     pub shares: Shares,
     /// Send requests, and receives, of one queue pair.
     pub requests: usize,
-    /// Pieces of one request, reads included: the sink of a read needs no single STag here (V3).
+    /// Scatter or gather elements of one request, reads included: the sink of a read need not be a single STag (V3).
     pub pieces: usize,
     /// Bytes of inline data.
     pub inline: usize,
@@ -121,7 +120,7 @@ pub struct Attributes {
     pub shared_receives: usize,
     /// Requests of one shared send queue.
     pub shared_sends: usize,
-    /// Bytes of one message; eight are kept for immediate data that travels with it.
+    /// Bytes of one message; eight are reserved for immediate data sent with it.
     pub message: u32,
 }
 

@@ -1,6 +1,5 @@
-//! Control queue pairs of a function (V5): what can be queued to one, and how one request of it is done.
-//! They promise that a refused request changes nothing, and that a request which fails later leaves nothing behind of what it
-//! was to create. They refuse to decide who runs them.
+//! Control queue pairs of a function (V5): posting requests, and executing them one by one.
+//! A rejected request changes nothing, and a request that fails when it is executed leaves nothing of what it was to create.
 
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ pub(super) struct ControlRow {
 }
 
 impl Function {
-    /// A control queue pair for `depth` requests. Its requests complete in `cq`; without one, only whoever runs it is told.
+    /// A control queue pair for `depth` requests. Its requests complete in `cq`; without one, only the caller of `run_control` gets the results.
     pub fn create_control(&self, depth: usize, cq: Option<u32>) -> Result<Arc<Control>, Error> {
         let (cq, used) = match cq {
             Some(number) => {
@@ -45,7 +44,7 @@ impl Function {
         self.controls.with(number, |row| row.control.clone())
     }
 
-    /// Destroys a control queue pair, when the request that is being done has ended. What waits is given up without a
+    /// Destroys a control queue pair, after the request that is being executed has ended. Queued requests are dropped without a
     /// completion: pending regions fail, and so does the work that waits for them, which is woken from the outbox; nothing is
     /// created or removed.
     pub fn destroy_control(&self, number: u32, out: &mut Outbox) -> Result<(), Error> {
@@ -57,7 +56,7 @@ impl Function {
 
     /// Queues the registration of a region; its STag can be used at once, by work that then waits for it.
     ///
-    /// `reserve` promises the region in the table: foreign memory needs an `unsafe`, and its argument belongs where the
+    /// `reserve` reserves the region in the table: memory of the caller needs `unsafe`, whose justification belongs where the
     /// memory is known. The domain is kept meanwhile.
     pub fn post_register(
         &self,
@@ -103,7 +102,7 @@ impl Function {
         })
     }
 
-    /// Queues the removal of a region or window, which may be pending itself. Until its turn has come it can be used.
+    /// Queues the removal of a region or window, which may be pending itself. It can be used until the request is executed.
     pub fn post_deregister(&self, control: u32, id: u64, stag: Stag) -> Result<(), Error> {
         self.control(control)?.post(id, || {
             if self.tpt.knows(stag) {
@@ -114,7 +113,7 @@ impl Function {
         })
     }
 
-    /// Queues the creation of a queue pair; its parts must be there when its turn comes.
+    /// Queues the creation of a queue pair; its parts must exist when the request is executed.
     pub fn post_create_qp(&self, control: u32, id: u64, new: NewQp) -> Result<u32, Error> {
         self.control(control)?.post(id, || {
             self.attributes.check_qp(&new.limits)?;
@@ -123,7 +122,7 @@ impl Function {
         })
     }
 
-    /// Queues the destruction of a queue pair, in whatever state it will be.
+    /// Queues the destruction of a queue pair, in any state.
     pub fn post_destroy_qp(&self, control: u32, id: u64, number: u32) -> Result<(), Error> {
         self.control(control)?.post(id, || {
             self.qps.check_known(number)?;
@@ -140,7 +139,7 @@ impl Function {
         })
     }
 
-    /// Queues the destruction of a completion queue; it fails if something still completes there when its turn comes.
+    /// Queues the destruction of a completion queue; it fails if it is still in use when the request is executed.
     pub fn post_destroy_cq(&self, control: u32, id: u64, number: u32) -> Result<(), Error> {
         self.control(control)?.post(id, || {
             self.cqs.check_known(number)?;
@@ -148,8 +147,8 @@ impl Function {
         })
     }
 
-    /// Does the oldest request of a control queue pair; `None` if none waits. It takes as long as it takes: a
-    /// registration touches every page. The caller holds no lock and no grant, and hands the outbox on as after any turn:
+    /// Executes the oldest request of a control queue pair; `None` if there is none. The time is not bounded: a
+    /// registration touches every page. The caller holds no lock and no grant, and settles the outbox afterwards:
     /// work that waits is woken from there.
     pub fn run_control(&self, control: u32, out: &mut Outbox) -> Result<Option<Done>, Error> {
         let control = self.control(control)?;
@@ -186,7 +185,7 @@ impl Function {
         let told = control.complete(&done, out);
         drop(turn);
         if !told {
-            // Nobody can know any more what was done.
+            // The completion is lost, so the program cannot know the results any more.
             self.end_control(&control, out);
         }
         Ok(Some(done))

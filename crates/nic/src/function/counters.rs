@@ -1,6 +1,6 @@
-//! What went through a function: the counters of its queue pairs, those that are gone included (V1).
-//! They promise that nothing is counted twice or missed while queue pairs come and go, and that counting costs the traffic
-//! nothing: queue pairs count for themselves, and are added up when somebody asks. They refuse to say who caused what.
+//! Counters of a function: those of its queue pairs, destroyed ones included (V1).
+//! Nothing is counted twice or missed while queue pairs are created and destroyed. Counting costs the traffic nothing: queue pairs
+//! count for themselves, and are summed up on a query.
 
 use parking_lot::Mutex;
 
@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::qp::{Counters, Qp};
 use crate::ud::{UdCounters, UdQp};
 
-/// What went through a function since it was made.
+/// Counters of a function since its creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FunctionCounters {
     /// Through connections.
@@ -45,12 +45,12 @@ impl FunctionCounters {
     }
 }
 
-/// The counters of queue pairs that are gone. The lock is held over their leaving, so that a sum has each of them once.
+/// The counters of destroyed queue pairs. The lock is held during their removal, so that a sum includes each of them once.
 #[derive(Debug, Default)]
 pub(super) struct Books(Mutex<FunctionCounters>);
 
 impl Books {
-    /// A queue pair leaves its table.
+    /// Removes a queue pair from its table.
     pub(super) fn close(
         &self,
         qp: &Qp,
@@ -63,7 +63,7 @@ impl Books {
         Ok(())
     }
 
-    /// A datagram queue pair leaves its table.
+    /// Removes a datagram queue pair from its table.
     pub(super) fn close_ud(
         &self,
         qp: &UdQp,
@@ -76,7 +76,7 @@ impl Books {
         Ok(())
     }
 
-    /// A queue pair of an upper-layer driver leaves its table; what it counted is its driver's.
+    /// Removes a queue pair of an upper-layer driver from its table; its driver keeps the counters.
     pub(super) fn close_upper(
         &self,
         remove: impl FnOnce() -> Result<(), Error>,
@@ -89,7 +89,7 @@ impl Books {
 }
 
 impl Function {
-    /// What went through it since it was made.
+    /// The counters since its creation.
     pub fn counters(&self) -> FunctionCounters {
         let gone = self.books.0.lock();
         let mut sum = *gone;

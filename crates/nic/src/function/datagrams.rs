@@ -1,6 +1,6 @@
 //! Datagram queue pairs of a function: create, find, destroy (M14).
-//! They promise what is promised of every queue pair: all parts exist, fit together and stay while it lives (N1, N9).
-//! They share the numbers and the limit of queue pairs on connections, and refuse to be found as one.
+//! As for every queue pair, all parts exist, fit together and stay while it lives (N1, N9). They share the numbers and the limit of
+//! queue pairs on connections, but are found only by the calls here.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use crate::ud::{UdInit, UdQp};
 /// A datagram queue pair to create, its parts named by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewUd {
-    /// The number that others send to.
+    /// The number that peers send to.
     pub qpn: Qpn,
     /// Its domain.
     pub pd: Pd,
-    /// Where its sends complete.
+    /// The completion queue of its sends.
     pub send_cq: u32,
-    /// Where its receives complete; may be the same.
+    /// The completion queue of its receives; may be the same.
     pub recv_cq: u32,
     /// A shared receive queue of the same domain, instead of its own.
     pub srq: Option<u32>,
@@ -77,10 +77,10 @@ impl Function {
         self.qps.collect(|pair| pair.datagrams().cloned())
     }
 
-    /// Destroys a datagram queue pair in any state: its completions are removed, and receives that wait are gone.
+    /// Destroys a datagram queue pair in any state: its completions and waiting receives are removed.
     pub fn destroy_ud(&self, number: u32) -> Result<(), Error> {
         let qp = self.ud(number)?;
-        // Of two who destroy it at once, one retires it; the number is free only when nothing is left of it.
+        // Of two concurrent calls only one retires it; the number is freed only after everything else.
         if !qp.retire() {
             return Err(self.qps.no_such(number));
         }

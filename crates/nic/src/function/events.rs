@@ -1,6 +1,5 @@
-//! Event queues and vectors of a function: its share of them, and the interrupts that are made of it (V1, E7).
-//! They promise that a function never has more event queues than its share, and that vectors beyond it are shared (E10).
-//! They refuse to know which queue is for what; the arrangement does.
+//! Event queues and vectors of a function: its share of them, and the interrupts created from it (V1, E7).
+//! A function never has more event queues than its share; vectors beyond it are shared (E10).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,10 +10,10 @@ use crate::error::{Error, Object};
 use crate::interrupts::{Interrupts, Scheme};
 use crate::vector::Fire;
 
-/// The function is gone, and takes no claims any more.
+/// The function was removed, and gives out no claims any more.
 const CLOSED: u64 = 1 << 63;
 
-/// Event queues and vectors in use: one word, because the last of a forked process must not wait for a lock.
+/// Event queues and vectors in use: one atomic word, because dropping a claim in a forked process must not wait for a lock.
 #[derive(Debug, Default)]
 pub(super) struct Claims(AtomicU64);
 
@@ -33,7 +32,7 @@ impl Claims {
         unpack(self.0.load(Ordering::Acquire))
     }
 
-    /// Closes it, if nothing is in use; false if something is.
+    /// Closes it if nothing is in use; otherwise returns false.
     pub(super) fn close(&self) -> bool {
         let closed = self
             .0
@@ -41,7 +40,7 @@ impl Claims {
         closed.is_ok()
     }
 
-    /// Takes event queues, all of them, and as many of the vectors as are left; says how many.
+    /// Takes all of the event queues, and as many of the vectors as are left; returns how many vectors.
     fn take(
         self: &Arc<Self>,
         (queues, vectors): (u32, u32),
@@ -80,7 +79,7 @@ impl Claims {
     }
 }
 
-/// What some interrupts have of their function's share, until they are dropped.
+/// The part of a function's share that an [`Interrupts`] has, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
     claims: Arc<Claims>,
@@ -94,8 +93,8 @@ impl Drop for Claim {
 }
 
 impl Function {
-    /// The queues, maps and vectors of an arrangement, out of the function's share: more event queues than that are refused,
-    /// and vectors that it has not are shared. Queues and vectors have numbers of this function only.
+    /// The queues, maps and vectors of an arrangement, from the function's share: more event queues than that are an error,
+    /// missing vectors are shared. Queues and vectors have numbers of this function only.
     pub fn create_interrupts(
         &self,
         arrangement: Arrangement,

@@ -1,6 +1,6 @@
 //! Regions and windows of a function: registered under a domain that exists, and counted by it.
-//! It promises that a domain stays while memory is being registered under it and while an entry of it is left.
-//! It refuses foreign memory of its own accord: whoever has some registers it here with an `unsafe` of their own.
+//! A domain stays while memory is being registered under it and while an entry of it is left. Memory of the caller is registered
+//! through [`Function::register_with`], with the caller's own `unsafe`.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::Function;
 use crate::error::Error;
 
 impl Function {
-    /// The table of its regions and windows, for accesses. Registrations go through the function, which knows its domains.
+    /// The table of its regions and windows, for accesses. Registrations go through the function, which checks domains.
     pub fn tpt(&self) -> &Arc<Tpt> {
         &self.tpt
     }
@@ -22,8 +22,8 @@ impl Function {
         Ok(Buffer::new(&self.tpt, len, pd, access)?)
     }
 
-    /// Registers what the caller has, by a call of the caller's on the table: foreign memory needs an `unsafe`, and
-    /// its argument belongs where the memory is known. The domain is kept meanwhile.
+    /// Registers memory of the caller by a call of the caller's closure on the table: that needs `unsafe`, whose
+    /// justification belongs where the memory is known. The domain is kept meanwhile.
     pub fn register_with(
         &self,
         pd: Pd,
@@ -54,20 +54,20 @@ impl Function {
         self.register_with(pd, |tpt| tpt.allocate_window(ty, pd))
     }
 
-    /// An STag that names nothing yet, with room for a registration of up to `pages` pages by a work request (M4). It is told
-    /// to the table what it will stand for ([`Tpt::prepare`]), and a send queue when.
+    /// An STag without memory, with room for a registration of up to `pages` pages by a work request (M4). Its region is
+    /// set by [`Tpt::prepare`], and the work request executes the registration.
     pub fn allocate_stag(&self, pd: Pd, pages: u32) -> Result<Stag, Error> {
         self.register_with(pd, |tpt| tpt.allocate_stag(pd, pages))
     }
 
     /// Removes a region or window: when this returns, no access to it is running and none will begin.
     ///
-    /// A [`Buffer`] deregisters itself; an STag of another function names nothing here.
+    /// A [`Buffer`] deregisters itself; an STag of another function is invalid here.
     pub fn deregister(&self, stag: Stag) -> Result<(), Error> {
         Ok(self.tpt.deregister(stag)?)
     }
 
-    /// Removes a region together with the bindings of all windows on it, for an owner whose memory goes away.
+    /// Removes a region together with the bindings of all windows on it, for an owner whose memory is freed.
     pub fn deregister_with_windows(&self, region: Stag) -> Result<(), Error> {
         Ok(self.tpt.deregister_with_windows(region)?)
     }

@@ -1,6 +1,6 @@
-//! Connections that move from one function to another (V1): a place for one in its next function.
-//! They promise that a queue pair which has moved still reaches the memory of the domain it came from, which stays until the
-//! connection ends. They refuse to move anything themselves; the queue pair's [`Image`](crate::Image) does.
+//! Connections that move from one function to another (V1): creating the queue pair in the next function.
+//! A queue pair that was moved still reaches the memory of the domain it came from, which stays until the connection ends. The
+//! connection's state is moved by the queue pair's [`Image`](crate::Image).
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ impl Function {
         self.add_qp(new, uses, None, Grounds::after(&self.tpt, past))
     }
 
-    /// Where a queue pair of this function will have been once it has left, and the use of the last of these domains.
+    /// The former functions of a queue pair of this function once it has left, and the use of the last of these domains.
     fn leaving(&self, number: u32) -> Result<(Vec<Stay>, Arc<Use>), Error> {
         let qp = self.qp(number)?;
         let init = qp.init();

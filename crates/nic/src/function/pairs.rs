@@ -1,6 +1,6 @@
 //! Queue pairs of a function: create, query, modify, destroy.
-//! They promise that all parts of a queue pair exist, fit together and stay while it lives (N1, N9),
-//! and that nothing of a destroyed one is left in any queue. They refuse to move bytes; the queue pair does.
+//! All parts of a queue pair exist, fit together and stay while it lives (N1, N9), and no completion of a destroyed one is left in
+//! any queue.
 
 use std::sync::Arc;
 
@@ -23,17 +23,17 @@ use crate::upper::Upper;
 /// A queue pair to create, its parts named by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewQp {
-    /// What its completions call it, if not by its number.
+    /// Its number in completions, if not its own.
     pub name: Option<u32>,
     /// Its domain.
     pub pd: Pd,
-    /// Whose manners it has.
+    /// RoCE or iWARP.
     pub personality: Personality,
     /// Reliable or unreliable.
     pub qp_type: QpType,
-    /// Where its sends complete.
+    /// The completion queue of its sends.
     pub send_cq: u32,
-    /// Where its receives complete; may be the same.
+    /// The completion queue of its receives; may be the same.
     pub recv_cq: u32,
     /// A shared receive queue of the same domain, instead of its own.
     pub srq: Option<u32>,
@@ -45,16 +45,16 @@ pub struct NewQp {
     pub registration: Registration,
 }
 
-/// What a query of a queue pair answers (N1).
+/// Result of a query of a queue pair (N1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QpInfo {
-    /// What it was made of.
+    /// Its parts.
     pub made: NewQp,
-    /// What of it changes: state, what the peer may do, first cause, counters, work outstanding.
+    /// Its changing attributes: state, what the peer may do, first cause of failure, counters, outstanding work.
     pub view: View,
-    /// The state in the words of the RDMA Consortium.
+    /// The state in the terms of the RDMA Consortium.
     pub rdmac: RdmacState,
-    /// The state in the verbs' numbers.
+    /// The state's number in verbs.
     pub verbs: u8,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Pair {
     pub(super) uses: Uses,
 }
 
-/// The kinds of queue pairs: they have one table, so that a number names one of any (M14).
+/// The kinds of queue pairs: they share one table, so that a number names only one of them (M14).
 #[derive(Debug)]
 pub(super) enum Kind {
     /// On a connection.
@@ -82,20 +82,20 @@ pub(super) struct Uses {
     pub(super) send: Arc<Cq>,
     pub(super) recv: Arc<Cq>,
     pub(super) srq: Option<Arc<Srq>>,
-    /// V6: where its sends come from. It has the use of the queue that they complete in.
+    /// V6: the queue that its sends come from. That queue has the use of the completion queue.
     pub(super) ssq: Option<Arc<Ssq>>,
     _pd: Use,
-    /// None if it is the receives' or the shared send queue's: a queue counts queue pairs, not work queues.
+    /// `None` if it is the receives' or the shared send queue's: a completion queue counts queue pairs, not work queues.
     _send_cq: Option<Use>,
     _recv_cq: Use,
     _srq: Option<Use>,
     _ssq: Option<Use>,
-    /// V1: domains of other functions whose memory its connection still reaches.
+    /// V1: domains of former functions whose memory its connection still reaches.
     _past: Vec<Arc<Use>>,
 }
 
 impl Uses {
-    /// The same for a connection that came from elsewhere.
+    /// The same for a connection that was moved here.
     pub(super) fn and_past(self, past: Vec<Arc<Use>>) -> Uses {
         Uses {
             _past: past,
@@ -126,8 +126,8 @@ impl Function {
         self.make_qp(new, None)
     }
 
-    /// A queue pair in `Reset` that is a channel of a shared send queue (V6): its sends come from there and complete where
-    /// that says, whatever `send_cq` is, and at most `limits.sends` of them are under way at once.
+    /// A queue pair in `Reset` that is a channel of a shared send queue (V6): its sends come from that queue and complete in its
+    /// completion queue, whatever `send_cq` is, and at most `limits.sends` of them are in progress at once.
     pub fn create_channel(&self, ssq: u32, new: NewQp) -> Result<Arc<Qp>, Error> {
         self.attributes.check_qp(&new.limits)?;
         let uses = self.use_channel_parts(ssq, &new)?;
@@ -136,7 +136,7 @@ impl Function {
         Ok(qp)
     }
 
-    /// A queue pair in `Reset`, with a number that was promised if one is named.
+    /// A queue pair in `Reset`, with the reserved number if one is given.
     pub(super) fn make_qp(&self, new: NewQp, promised: Option<u32>) -> Result<Arc<Qp>, Error> {
         self.attributes.check_qp(&new.limits)?;
         let uses = self.use_parts(new.pd, (new.send_cq, new.recv_cq), new.srq)?;
@@ -151,7 +151,7 @@ impl Function {
         tpt: Grounds,
     ) -> Result<Arc<Qp>, Error> {
         self.check_service(Service::Rdma)?;
-        // A channel takes nothing but what it is given.
+        // Sends cannot be posted to a channel directly.
         let sends = if uses.ssq.is_some() {
             0
         } else {
@@ -212,7 +212,7 @@ impl Function {
         self.qps.collect(|pair| pair.connected().cloned())
     }
 
-    /// What a queue pair is and does.
+    /// Attributes and state of a queue pair.
     pub fn query_qp(&self, number: u32) -> Result<QpInfo, Error> {
         let (made, qp) = self.connected(number, |qp, made| (*made, qp.clone()))?;
         let view = qp.view();
@@ -224,7 +224,7 @@ impl Function {
         })
     }
 
-    /// Asks a queue pair for a state.
+    /// Requests a state of a queue pair.
     pub fn modify_qp(&self, number: u32, to: QpState, out: &mut Outbox) -> Result<(), Error> {
         let qp = self.qp(number)?;
         let from = qp.state();
@@ -240,20 +240,20 @@ impl Function {
         }
     }
 
-    /// Destroys a queue pair in any state: its completions are removed, its promised receive goes to the next in the line,
-    /// which the outbox names: its connection must send.
+    /// Destroys a queue pair in any state: its completions are removed, and the receive reserved for it goes to the next waiter,
+    /// which the outbox names and whose connection must send.
     ///
-    /// Returns the bytes its connection should still carry before it is closed.
+    /// Returns the bytes its connection should still send before it is closed.
     pub fn destroy_qp(&self, number: u32, out: &mut Outbox) -> Result<Vec<u8>, Error> {
         let qp = self.qp(number)?;
-        // Of two who destroy it at once, one retires it; the number is free only when nothing is left of it.
+        // Of two concurrent calls only one retires it; the number is freed only after everything else.
         let last = qp.retire(out).ok_or(self.qps.no_such(number))?;
         let init = qp.init();
         init.send_cq.forget(init.name);
         init.recv_cq.forget(init.name);
         let shared = self.qps.with(number, |pair| pair.uses.ssq.clone())?;
         if let Some(ssq) = shared {
-            // What it had of the shared send queue is flushed, and told in its turn.
+            // Its requests in the shared send queue are flushed and complete in their turn.
             ssq.leave(number);
             out.wake_sends(ssq.number());
         }
@@ -262,7 +262,7 @@ impl Function {
         Ok(last)
     }
 
-    /// Looks at a queue pair on a connection.
+    /// Calls `look` with a queue pair on a connection.
     pub(super) fn connected<R>(
         &self,
         number: u32,
@@ -275,7 +275,7 @@ impl Function {
         found.ok_or(self.qps.no_such(number))
     }
 
-    /// Uses of everything that a queue pair is made of.
+    /// Uses of all parts of a queue pair.
     pub(super) fn use_parts(
         &self,
         pd: Pd,
@@ -311,7 +311,7 @@ impl Function {
         })
     }
 
-    /// Uses of everything that a channel is made of (V6).
+    /// Uses of all parts of a channel (V6).
     fn use_channel_parts(&self, number: u32, new: &NewQp) -> Result<Uses, Error> {
         let (ssq, used) = self.use_ssq(number)?;
         let (owner, asker) = (ssq.pd(), new.pd);

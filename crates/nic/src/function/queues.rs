@@ -1,6 +1,5 @@
 //! Completion queues and shared receive queues of a function: create, query, change, destroy.
-//! They promise that a queue with queue pairs attached stays, and that a posted receive reaches the queue pair it was promised to.
-//! They refuse to look into entries and receives; the queues do that themselves.
+//! A queue that a queue pair uses cannot be destroyed, and a posted receive wakes the queue pair that it is reserved for.
 
 use std::sync::Arc;
 
@@ -15,14 +14,14 @@ use crate::event::Outbox;
 use crate::srq::Srq;
 use crate::wr::ReceiveWr;
 
-/// A completion queue and who uses it.
+/// A completion queue and the number of its users.
 #[derive(Debug)]
 pub(super) struct CqRow {
     pub(super) cq: Arc<Cq>,
     pub(super) users: Arc<Users>,
 }
 
-/// A shared receive queue, who uses it, and its use of its domain.
+/// A shared receive queue, the number of its users, and its use of its domain.
 #[derive(Debug)]
 pub(super) struct SrqRow {
     pub(super) srq: Arc<Srq>,
@@ -30,7 +29,7 @@ pub(super) struct SrqRow {
     _pd: Use,
 }
 
-/// What a query of a completion queue answers.
+/// Result of a query of a completion queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CqInfo {
     /// Entries that fit.
@@ -43,18 +42,18 @@ pub struct CqInfo {
     pub users: u32,
 }
 
-/// What a query of a shared receive queue answers.
+/// Result of a query of a shared receive queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SrqInfo {
     /// Its domain.
     pub pd: Pd,
     /// Most receives that may wait.
     pub receives: usize,
-    /// Most pieces of one receive.
+    /// Most scatter elements of one receive.
     pub pieces: usize,
     /// Receives that wait.
     pub waiting: usize,
-    /// Below how many the limit event fires; 0 if it is not armed.
+    /// The limit event is raised below this many receives; 0 if it is not armed.
     pub limit: usize,
     /// Queue pairs that take from it.
     pub users: u32,
@@ -66,7 +65,7 @@ impl Function {
         self.make_cq(entries, None)
     }
 
-    /// A completion queue, with a number that was promised if one is named.
+    /// A completion queue, with the reserved number if one is given.
     pub(super) fn make_cq(&self, entries: usize, promised: Option<u32>) -> Result<Arc<Cq>, Error> {
         let make = |number| {
             Ok(CqRow {
@@ -85,7 +84,7 @@ impl Function {
         self.cqs.with(number, |row| row.cq.clone())
     }
 
-    /// What a completion queue is and holds.
+    /// Attributes of a completion queue.
     pub fn query_cq(&self, number: u32) -> Result<CqInfo, Error> {
         self.cqs.with(number, |row| CqInfo {
             entries: row.cq.capacity(),
@@ -105,7 +104,7 @@ impl Function {
         self.cqs.remove(number, |row| row.users.count()).map(drop)
     }
 
-    /// A shared receive queue for `receives` receives of at most `pieces` pieces.
+    /// A shared receive queue for `receives` receives of at most `pieces` scatter elements.
     pub fn create_srq(&self, pd: Pd, receives: usize, pieces: usize) -> Result<Arc<Srq>, Error> {
         self.attributes.check_srq(receives, pieces)?;
         let used = self.use_pd(pd)?;
@@ -133,7 +132,7 @@ impl Function {
         at_most("limit of shared receives", limit, srq.depth())
     }
 
-    /// What a shared receive queue is and holds.
+    /// Attributes of a shared receive queue.
     pub fn query_srq(&self, number: u32) -> Result<SrqInfo, Error> {
         self.srqs.with(number, |row| SrqInfo {
             pd: row.srq.pd(),
@@ -145,7 +144,7 @@ impl Function {
         })
     }
 
-    /// Posts a receive; if a queue pair waits for it, it goes on.
+    /// Posts a receive; a queue pair that waits for one is woken.
     ///
     /// The queue pair is called after the shared queue's lock is released: the lock order is connection, then queue.
     pub fn post_srq_receive(
@@ -161,7 +160,7 @@ impl Function {
         Ok(())
     }
 
-    /// Destroys a shared receive queue that no queue pair takes from; receives that wait are gone.
+    /// Destroys a shared receive queue that no queue pair uses; waiting receives are removed.
     pub fn destroy_srq(&self, number: u32) -> Result<(), Error> {
         self.srqs.remove(number, |row| row.users.count()).map(drop)
     }

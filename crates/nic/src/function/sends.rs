@@ -1,6 +1,6 @@
 //! Shared send queues of a function: create, query, post, destroy (V6).
-//! They promise that a queue with channels stays, and its domain and completion queue with it.
-//! They refuse to send; whoever has the connections of the channels pumps the queue.
+//! A queue that has channels cannot be destroyed, nor can its domain and its completion queue. Requests are sent by the code that
+//! owns the connections of the channels, which pumps the queue.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::event::Outbox;
 use crate::ssq::{ChannelInfo, Ssq, SsqInfo, SsqLimits};
 use crate::wr::SendWr;
 
-/// A shared send queue, who uses it, and its uses of what it is made of.
+/// A shared send queue, the number of its users, and its uses of its parts.
 #[derive(Debug)]
 pub(super) struct SsqRow {
     ssq: Arc<Ssq>,
@@ -49,13 +49,13 @@ impl Function {
             .with(number, |row| (row.ssq.clone(), Use::of(&row.users)))
     }
 
-    /// What a shared send queue is and holds.
+    /// Attributes of a shared send queue.
     pub fn query_ssq(&self, number: u32) -> Result<SsqInfo, Error> {
         self.ssqs
             .with(number, |row| row.ssq.info(row.users.count()))
     }
 
-    /// What one channel of a shared send queue has done.
+    /// Attributes and counters of one channel of a shared send queue.
     pub fn query_channel(&self, number: u32, channel: u32) -> Result<ChannelInfo, Error> {
         let info = self.ssq(number)?.channel(channel);
         info.ok_or(Error::NoChannel {
@@ -64,7 +64,7 @@ impl Function {
         })
     }
 
-    /// Takes requests for a channel again, or takes no more; what was posted goes on.
+    /// Accepts requests for a channel again, or no more; posted ones continue.
     pub fn open_channel(&self, number: u32, channel: u32, open: bool) -> Result<(), Error> {
         let there = self.ssq(number)?.open(channel, open);
         there.then_some(()).ok_or(Error::NoChannel {
@@ -73,9 +73,9 @@ impl Function {
         })
     }
 
-    /// A queue pair was reset: if it is a channel, what a shared send queue had for it is flushed, each in its turn; the outbox
-    /// says that the queue must be pumped. [`Function::modify_qp`] does it; whoever calls [`Qp::modify`](crate::Qp::modify) does it
-    /// by itself. If nobody does, the clock finds out.
+    /// A queue pair was reset: if it is a channel, its requests in the shared send queue are flushed, each in its turn; the outbox
+    /// says that the queue must be pumped. [`Function::modify_qp`] calls this; a caller of [`Qp::modify`](crate::Qp::modify) must do so
+    /// itself. Otherwise the requests are flushed by the stall check.
     pub fn empty_channel(&self, number: u32, out: &mut Outbox) {
         let shared = self.qps.with(number, |pair| pair.uses.ssq.clone());
         if let Ok(Some(ssq)) = shared {
@@ -97,10 +97,10 @@ impl Function {
         Ok(())
     }
 
-    /// Destroys a shared send queue that has no channel any more; what those left behind completes before.
+    /// Destroys a shared send queue that has no channels any more; requests of former channels complete before.
     pub fn destroy_ssq(&self, number: u32, out: &mut Outbox) -> Result<(), Error> {
         let row = self.ssqs.remove(number, |row| row.users.count())?;
-        // Nothing can be handed over, so that no hand is needed.
+        // Without channels no request can be given out, so there is nothing to send.
         row.ssq.pump(&mut |_, _| (), out);
         Ok(())
     }

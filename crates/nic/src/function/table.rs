@@ -1,6 +1,5 @@
-//! Objects by number: found in constant time, numbered so that a number that was freed rests before it names another.
-//! A table promises that what is found is there, that it never holds more than its limit, and that an object which is
-//! removed has no users and gets none meanwhile. It refuses to know what it holds.
+//! Objects by number: found in constant time; a freed number is reused late.
+//! A table never holds more than its limit, and an object that is removed has no users and gets none meanwhile.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -10,15 +9,15 @@ use parking_lot::{RwLock, RwLockWriteGuard};
 
 use crate::error::{Error, Object};
 
-/// A freed number rests until this many others have been freed, as long as fresh ones are left.
+/// A freed number is not reused before this many others have been freed, as long as new ones are left.
 const REST: usize = 1024;
 
-/// How many use an object.
+/// The number of users of an object.
 #[derive(Debug, Default)]
 pub(super) struct Users(AtomicU32);
 
 impl Users {
-    /// How many there are now.
+    /// The present number.
     pub(super) fn count(&self) -> u32 {
         self.0.load(Ordering::Acquire)
     }
@@ -29,7 +28,7 @@ impl Users {
 pub(crate) struct Use(Arc<Users>);
 
 impl Use {
-    /// Taken while the table is locked, so that nobody removes the object in between.
+    /// Taken while the table is locked, so that the object is not removed in between.
     pub(super) fn of(users: &Arc<Users>) -> Use {
         users.0.fetch_add(1, Ordering::AcqRel);
         Use(users.clone())
@@ -56,10 +55,10 @@ pub(super) struct Table<T> {
 pub(super) struct Rows<T> {
     rows: Vec<Option<T>>,
     resting: VecDeque<u32>,
-    /// Rows that are promised and not there yet (V5); they count.
+    /// Rows that are reserved and not filled yet (V5); they count towards the limit.
     pending: HashSet<u32>,
     live: u32,
-    /// The function is gone (V1).
+    /// The function was removed (V1).
     closed: bool,
 }
 
@@ -69,12 +68,12 @@ impl<T> Rows<T> {
         self.live
     }
 
-    /// There will be no row any more.
+    /// Lets no row be added any more.
     pub(super) fn close(&mut self) {
         self.closed = true;
     }
 
-    /// A place for one more row, if there may be one.
+    /// A slot for one more row, if the limit allows it.
     fn next(&mut self, limit: u32) -> Option<u32> {
         if self.closed {
             return None;
@@ -110,12 +109,12 @@ impl<T> Table<T> {
         self.rows.read().live
     }
 
-    /// Nobody adds or removes a row while this is held.
+    /// Locks the table: no row is added or removed while the guard is held.
     pub(super) fn hold(&self) -> RwLockWriteGuard<'_, Rows<T>> {
         self.rows.write()
     }
 
-    /// Adds a row that is told its number; `show` chooses what the caller gets of it.
+    /// Adds a row made from its number; `show` selects what is returned of it.
     pub(super) fn add<R>(
         &self,
         make: impl FnOnce(u32) -> Result<T, Error>,
@@ -132,14 +131,14 @@ impl<T> Table<T> {
                 Ok(shown)
             }
             Err(error) => {
-                // Nothing had this number, so it need not rest.
+                // No object has had this number, so it can be reused at once.
                 rows.resting.push_front(at);
                 Err(error)
             }
         }
     }
 
-    /// Promises a row: its number is taken, and names nothing until it is filled (V5).
+    /// Reserves a row: its number is taken, and names no object until it is filled (V5).
     pub(super) fn reserve(&self) -> Result<u32, Error> {
         let mut rows = self.rows.write();
         let at = rows.next(self.limit);
@@ -149,7 +148,7 @@ impl<T> Table<T> {
         Ok(self.first + at)
     }
 
-    /// Fills a row that was promised.
+    /// Fills a reserved row.
     pub(super) fn fill<R>(
         &self,
         number: u32,
@@ -168,7 +167,7 @@ impl<T> Table<T> {
         Ok(shown)
     }
 
-    /// Takes a promise back, if it was not kept.
+    /// Frees a reserved row that was not filled.
     pub(super) fn forgo(&self, number: u32) {
         let mut rows = self.rows.write();
         let at = number.wrapping_sub(self.first);
@@ -178,7 +177,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// The row is there, or promised.
+    /// Checks that the row is filled or reserved.
     pub(super) fn check_known(&self, number: u32) -> Result<(), Error> {
         match self.with(number, |_| ()) {
             Err(Error::Pending { .. }) => Ok(()),
@@ -186,7 +185,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// Looks at a row.
+    /// Calls `look` with a row.
     pub(super) fn with<R>(&self, number: u32, look: impl FnOnce(&T) -> R) -> Result<R, Error> {
         let rows = self.rows.read();
         let at = number.checked_sub(self.first);
@@ -194,7 +193,7 @@ impl<T> Table<T> {
         row.map(look).ok_or_else(|| self.missing(&rows, number))
     }
 
-    /// Removes a row that nobody uses, as `users` counts them.
+    /// Removes a row that has no users, as counted by `users`.
     pub(super) fn remove(&self, number: u32, users: impl FnOnce(&T) -> u32) -> Result<T, Error> {
         let mut rows = self.rows.write();
         let no_such = self.missing(&rows, number);
@@ -214,7 +213,7 @@ impl<T> Table<T> {
         Ok(row)
     }
 
-    /// Something of every row that has it.
+    /// Collects what `pick` returns for each row.
     pub(super) fn collect<R>(&self, pick: impl FnMut(&T) -> Option<R>) -> Vec<R> {
         let rows = self.rows.read();
         rows.rows.iter().flatten().filter_map(pick).collect()

@@ -1,4 +1,4 @@
-//! Tests of a function by its verbs: what each refuses and why, what is destroyed and what stays, who is woken.
+//! Tests of a function by its verbs: what each rejects and why, what is destroyed and what stays, which queue pair is woken.
 
 mod destroy;
 mod race;

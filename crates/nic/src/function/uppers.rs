@@ -1,6 +1,6 @@
 //! Queue pairs of upper-layer drivers in a function: create, find, destroy (M12).
-//! They promise what is promised of every queue pair: all parts exist, fit together and stay while it lives (N1, N9).
-//! They share the numbers and the limit of all other queue pairs, and refuse to be found as one of those.
+//! As for every queue pair, all parts exist, fit together and stay while it lives (N1, N9). They share the numbers and the limit of
+//! all other queue pairs, but are found only by the calls here.
 
 use std::sync::Arc;
 
@@ -16,20 +16,20 @@ use crate::upper::{Upper, UpperInit};
 /// A queue pair of an upper-layer driver to create, its parts named by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewUpper {
-    /// What it is for (V2).
+    /// Its service (V2).
     pub service: Service,
     /// Its domain.
     pub pd: Pd,
-    /// Where its sends complete.
+    /// The completion queue of its sends.
     pub send_cq: u32,
-    /// Where its receives complete; may be the same.
+    /// The completion queue of its receives; may be the same.
     pub recv_cq: u32,
     /// Its limits.
     pub limits: Limits,
 }
 
 impl Function {
-    /// A queue pair of an upper-layer driver, which `make` makes.
+    /// A queue pair of an upper-layer driver, made by `make`.
     pub fn create_upper<U: Upper + 'static>(
         &self,
         new: NewUpper,
@@ -65,14 +65,14 @@ impl Function {
             .collect(|pair| Some(pair).filter(here)?.upper().cloned())
     }
 
-    /// Destroys such a queue pair: its completions are removed, and receives that wait are gone.
+    /// Destroys such a queue pair: its completions are removed.
     pub fn destroy_upper(&self, number: u32) -> Result<(), Error> {
         let found = self.qps.with(number, |pair| {
             let queues = (pair.uses.send.clone(), pair.uses.recv.clone());
             pair.upper().cloned().map(|qp| (qp, queues))
         })?;
         let (qp, (send, recv)) = found.ok_or(self.qps.no_such(number))?;
-        // Of two who destroy it at once, one retires it; the number is free only when nothing is left of it.
+        // Of two concurrent calls only one retires it; the number is freed only after everything else.
         if !qp.retire() {
             return Err(self.qps.no_such(number));
         }

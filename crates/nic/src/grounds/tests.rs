@@ -1,4 +1,4 @@
-//! Tests of connections that moved between functions: what they reach there and where they came from, and what they do not.
+//! Tests of connections that moved between functions: which memory they reach in the new and the former functions, and which not.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl End {
         memory(self.function.tpt(), self.pd)
     }
 
-    /// Moves to a domain of its own in another function.
+    /// Moves to a new domain in another function.
     fn migrate(&mut self, to: &Arc<Function>) -> Result<(), Error> {
         let pd = to.allocate_pd()?;
         self.migrate_to(to, pd)
@@ -78,7 +78,7 @@ impl End {
         Ok(())
     }
 
-    /// Posts one request and returns how it ends.
+    /// Posts one request and returns its status.
     fn request(&mut self, peer: &mut End, op: SendOp, sges: &[Sge]) -> Option<Status> {
         let wr = SendWr {
             id: 1,
@@ -144,11 +144,11 @@ fn who_moved_reaches_what_it_reached_before_and_what_is_there() {
     let (old, theirs) = (moving.memory(), peer.memory());
     theirs.write(0, b"from the peer");
     moving.migrate(&b).unwrap();
-    // The peer goes on writing where it wrote.
+    // The peer continues to write where it wrote.
     let ended = peer.request(&mut moving, write(remote(&old)), &sge(&theirs));
     assert_eq!(ended, Some(Status::Success));
     assert_eq!(old.read(0, 13), b"from the peer");
-    // Its own requests go on naming what they named, and what is new.
+    // Its own requests may use the old memory, and new memory.
     let new = moving.memory();
     for source in [&old, &new] {
         source.write(0, b"of ours");
@@ -244,7 +244,7 @@ fn windows_that_are_bound_to_the_queue_pair_follow_it() {
     let target = Remote { stag: bound, to };
     let ended = peer.request(&mut moving, write(target), &sge(&theirs));
     assert_eq!(ended, Some(Status::Success));
-    // Its owner can still take it away, by a request where it is now.
+    // Its owner can still invalidate it, by a request in the new function.
     let invalidate = SendOp::LocalInvalidate(bound);
     let ended = moving.request(&mut peer, invalidate, &[]);
     assert_eq!(ended, Some(Status::Success));

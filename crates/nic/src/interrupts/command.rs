@@ -1,6 +1,5 @@
-//! What a driver can ask of its adapter's interrupts: queues, the register, and where events go.
-//! It promises that a refused command changes nothing and says why, and that all of it works under traffic (E8, E11).
-//! It refuses to know who may ask.
+//! Commands of a driver: queues, the register, and the routing of events.
+//! A failed command changes nothing and says why, and all of them work under traffic (E8, E11).
 
 use super::*;
 use crate::eq::{Doorbell, EqError, Indicator, Malformed, Memory, ResizeError, Settings};
@@ -9,7 +8,7 @@ use crate::moderation::Moderation;
 use crate::steering::{Redirection, SteeringError};
 use crate::toeplitz::Key;
 
-/// Why a command is refused. Nothing has changed.
+/// Why a command fails. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
     /// A queue or processor does not exist.
@@ -18,7 +17,7 @@ pub enum CommandError {
     /// A vector does not exist.
     #[error(transparent)]
     Vector(#[from] VectorError),
-    /// The queue refuses.
+    /// The queue rejects it.
     #[error("event queue {queue}: {why}")]
     Queue {
         /// Which.
@@ -29,10 +28,10 @@ pub enum CommandError {
     /// No queue has this size.
     #[error(transparent)]
     Memory(#[from] crate::eq::MemoryError),
-    /// The redirection table refuses.
+    /// The redirection table rejects it.
     #[error(transparent)]
     Steering(#[from] SteeringError),
-    /// The register was written with nonsense.
+    /// The value written to the register is invalid.
     #[error(transparent)]
     Register(#[from] Malformed),
 }
@@ -49,7 +48,7 @@ impl Interrupts {
         let reader = slot.queue.initialise(memory, settings);
         let reader = reader.map_err(|why| CommandError::Queue { queue, why })?;
         slot.polls.store(NEVER, Ordering::Relaxed);
-        // Nobody serves it yet in earnest: it was never armed.
+        // The queue was never armed, so no thread serves it yet.
         slot.reader.serve(|place| *place = Some(reader), |_| ());
         Ok(())
     }
@@ -69,14 +68,14 @@ impl Interrupts {
         Ok(())
     }
 
-    /// Takes a queue's memory away; returns how many events nobody has acknowledged. An event for it shuts the adapter
-    /// down from now on (E2): lead its events elsewhere first.
+    /// Takes a queue's memory away; returns how many events were not acknowledged. From now on an event for it shuts the adapter
+    /// down (E2): route its events elsewhere first.
     pub fn destroy(&self, queue: u16) -> Result<usize, CommandError> {
         let done = self.slot(queue)?.queue.destroy();
         done.map_err(|why| CommandError::Queue { queue, why })
     }
 
-    /// Lets a queue go on in memory of another size: one administrative command (E2, E3).
+    /// Continues a queue in memory of another size: one administrative command (E2, E3).
     pub fn resize(
         &self,
         queue: u16,
@@ -91,7 +90,7 @@ impl Interrupts {
         Ok(self.carry_out(queue, out, now))
     }
 
-    /// Lets a queue go on in this memory: one administrative command (E2, E3).
+    /// Continues a queue in this memory: one administrative command (E2, E3).
     pub fn switch(
         &self,
         queue: u16,
@@ -103,7 +102,7 @@ impl Interrupts {
         Ok(self.carry_out(queue, out, now))
     }
 
-    /// The register that drivers write (E3): the only one that serving an interrupt needs. Returns when to call
+    /// The register that drivers write (E3): the only one needed to serve an interrupt. Returns when to call
     /// [`tick`](Interrupts::tick).
     pub fn write_register(&self, value: u64, now: Time) -> Result<Option<Time>, CommandError> {
         self.writes.fetch_add(1, Ordering::Relaxed);
@@ -113,7 +112,7 @@ impl Interrupts {
         Ok(self.carry_out(queue, out, now))
     }
 
-    /// The register that drivers could read: the write indicator of a queue, lazily updated (E5). Nothing here needs it.
+    /// The register that drivers could read: the write indicator of a queue, lazily updated (E5). Not needed for serving.
     pub fn read_register(&self, queue: u16) -> Result<u32, CommandError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         Ok(self.slot(queue)?.queue.write_indicator())
@@ -124,7 +123,7 @@ impl Interrupts {
         self.ring_for(queue, true, now)
     }
 
-    /// Unarms a queue without an interrupt (E2). Whoever does that comes by itself, or arms it again.
+    /// Unarms a queue without an interrupt (E2). The caller polls it or arms it again.
     pub fn unarm(&self, queue: u16, now: Time) -> Result<(), CommandError> {
         self.ring_for(queue, false, now).map(|_| ())
     }
@@ -134,14 +133,14 @@ impl Interrupts {
         self.write_register(Doorbell { queue, armed, read }.pack(), now)
     }
 
-    /// Moderates a queue's signals (E6, the adapter's part). What the old rule holds back is due: call
+    /// Sets the moderation of a queue's signals (E6, the adapter's part). A signal held back by the old setting is due at once: call
     /// [`tick`](Interrupts::tick).
     pub fn moderate(&self, queue: u16, moderation: Moderation) -> Result<(), CommandError> {
         let done = self.slot(queue)?.queue.moderate(moderation);
         done.map_err(|why| CommandError::Queue { queue, why })
     }
 
-    /// When a queue's driver arms it (E6, the driver's part).
+    /// Sets when a queue's driver arms it (E6, the driver's part).
     pub fn set_arming(&self, queue: u16, arming: Arming) -> Result<(), CommandError> {
         let nanos = match arming {
             Arming::Now => 0,
@@ -151,30 +150,30 @@ impl Interrupts {
         Ok(())
     }
 
-    /// The events of a duty on a processor go elsewhere from now on (E9, E11); returns where they went.
+    /// Routes the events of a duty on a processor elsewhere (E9, E11); returns the old route.
     pub fn remap(&self, duty: Duty, processor: u16, to: Route) -> Result<Route, CommandError> {
         self.slot(to.queue)?;
         self.message(to.signal)?;
         Ok(self.map.set(duty, processor, to)?)
     }
 
-    /// Where the events of a duty on a processor go.
+    /// The route of events of a duty on a processor.
     pub fn mapped(&self, duty: Duty, processor: u16) -> Result<Route, CommandError> {
         Ok(self.map.route(duty, processor)?)
     }
 
-    /// A queue that is named itself signals so from now on (E8, scheme 2).
+    /// Sets the signal of a queue in the flat map (E8, scheme 2).
     pub fn revector(&self, queue: u16, signal: Signal) -> Result<(), CommandError> {
         self.message(signal)?;
         Ok(self.flat.set(queue, signal)?)
     }
 
-    /// Another secret key for the hash, at once (E8).
+    /// Replaces the secret key of the hash (E8).
     pub fn set_key(&self, key: Key) {
         self.steering.set_key(key);
     }
 
-    /// Another redirection table, at once (E8).
+    /// Replaces the redirection table (E8).
     pub fn set_redirections(&self, entries: Vec<Redirection>) -> Result<(), CommandError> {
         entries
             .iter()
@@ -182,7 +181,7 @@ impl Interrupts {
         Ok(self.steering.set_table(entries)?)
     }
 
-    /// Another redirection entry, at once; returns the old one (E8, E11).
+    /// Replaces a redirection entry; returns the old one (E8, E11).
     pub fn redirect(&self, entry: usize, to: Redirection) -> Result<Redirection, CommandError> {
         self.check_redirection(to)?;
         Ok(self.steering.redirect(entry, to)?)

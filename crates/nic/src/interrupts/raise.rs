@@ -1,6 +1,6 @@
-//! Raising an event: its queue and signal, the entry, the signal (E7, E8).
-//! It promises no allocation and one short lock, and that signals are given without any.
-//! It refuses to lose an event: what cannot be written anywhere shuts the adapter down.
+//! Raising an event: finding its queue and signal, writing the entry, firing (E7, E8).
+//! It allocates only when a queue is full (the backlog), holds only short locks, and fires without any. An event that can neither be
+//! written nor kept shuts the adapter down.
 
 use super::*;
 use crate::eq::{EqError, Outcome};
@@ -12,32 +12,32 @@ use crate::toeplitz::Tuple;
 /// Where an event comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
-    /// From nowhere in particular: it bypasses the hash, and the defaults hold.
+    /// Unspecified: it bypasses the hash, and the defaults apply.
     Nowhere,
     /// From a packet: its addresses are hashed.
     Packet(Tuple),
     /// For this processor.
     Processor(u16),
-    /// For this event queue: that of the completion queue, say.
+    /// For this event queue, for example that of the completion queue.
     Queue(u16),
 }
 
 /// Where an event comes from, and which part of the adapter it concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
-    /// Where.
+    /// The place.
     pub at: At,
-    /// Which part; if none is said, its class tells.
+    /// The part; by default it follows from the class.
     pub duty: Option<Duty>,
     /// A second object for the entry: the connection or work queue.
     pub context: u32,
 }
 
 impl Origin {
-    /// Of no particular place.
+    /// Unspecified.
     pub const NOWHERE: Origin = Origin::new(At::Nowhere);
 
-    /// Of this place.
+    /// At this place.
     pub const fn new(at: At) -> Origin {
         Origin {
             at,
@@ -46,20 +46,20 @@ impl Origin {
         }
     }
 
-    /// Of this part of the adapter.
+    /// From this part of the adapter.
     pub const fn with_duty(self, duty: Duty) -> Origin {
         let duty = Some(duty);
         Origin { duty, ..self }
     }
 }
 
-/// What became of an event.
+/// Result of raising an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a signal that is held back needs a timer"]
 pub struct Raised {
-    /// The queue it went to.
+    /// The queue it was written to.
     pub queue: u16,
-    /// Call [`Interrupts::tick`] then.
+    /// Call [`Interrupts::tick`] at this time.
     pub due: Option<Time>,
 }
 
@@ -69,7 +69,7 @@ pub enum RaiseError {
     /// The adapter is down.
     #[error("the adapter is down: {0}")]
     Down(Shutdown),
-    /// The place does not exist. Nothing has changed.
+    /// The queue or processor does not exist. Nothing has changed.
     #[error(transparent)]
     Map(#[from] MapError),
     /// The number does not fit the entries of the queue. Nothing has changed.
@@ -107,7 +107,7 @@ impl Interrupts {
         }
     }
 
-    /// Where an event goes, and the event, which may learn its channel on the way.
+    /// Queue and signal for an event, and the event, in which the channel may have been replaced.
     fn route(&self, cause: Cause, origin: Origin) -> Result<(Route, Cause), RaiseError> {
         let class = cause.class();
         let duty = origin.duty.unwrap_or(match class {
@@ -125,7 +125,7 @@ impl Interrupts {
             let signal = self.flat.signal(queue)?;
             Ok(Route { queue, signal })
         };
-        // E7: a fixed queue and a fixed vector, whatever is arranged.
+        // E7: a fixed queue and a fixed vector in every arrangement.
         if matches!(class, Class::Global | Class::Management) {
             let route = Route {
                 queue: GLOBAL_QUEUE,
@@ -159,7 +159,7 @@ impl Interrupts {
                 of_queue(self.map.route(duty, processor)?.queue)?
             }
             (At::Nowhere, ..) | (At::Packet(_), Scheme::ByQueue, _) => match cause {
-                // Completions bring their queue; one that does not goes where its part goes by default.
+                // Completions name their queue; one that does not goes to the default of its duty.
                 Cause::Rdma(Event::Completion { .. }) => self.map.route(duty, 0)?,
                 _ if class == Class::Rdma => of_queue(RDMA_QUEUE.min(self.queues() - 1))?,
                 _ => of_queue(GLOBAL_QUEUE)?,
@@ -168,7 +168,7 @@ impl Interrupts {
         Ok((route, cause))
     }
 
-    /// Does what a queue asks for. No lock is held. Returns when somebody must come.
+    /// Carries out what a queue's step asks for. No lock is held. Returns when to call `tick`.
     pub(super) fn carry_out(&self, queue: u16, out: Outcome, now: Time) -> Option<Time> {
         if let Some(signal) = out.signal {
             let (signal, delivery) = self.vectors.resolve(signal);
@@ -181,7 +181,7 @@ impl Interrupts {
         if !out.overflow {
             return out.due;
         }
-        // E2: out of band, and as an event of queue 0 for whoever reads there. If that is the full one, only out of band.
+        // E2: out of band, and as an event of queue 0. If queue 0 is the full one, only out of band.
         self.fire.overflow(queue);
         let told = (queue != GLOBAL_QUEUE)
             .then(|| self.raise(Cause::Overflow { queue }, Origin::NOWHERE, now));

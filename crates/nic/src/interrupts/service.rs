@@ -1,18 +1,18 @@
-//! The driver's service routine: what a signal speaks of is read, handled, acknowledged and re-armed (E4, E12).
-//! It promises no register read, at most one register write per queue, and order for each queue.
-//! It refuses to hurry: a queue that never empties gives others their turn, because arming it signals again.
+//! The driver's service routine: the queues that a signal is for are read, handled, acknowledged and re-armed (E4, E12).
+//! It needs no register read and at most one register write per queue, and keeps the order of each queue. A queue that never empties
+//! is left after [`BUDGET`] events: arming it signals again.
 
 use super::*;
 use crate::eq::{Doorbell, Indicator};
 use crate::eqe::Eqe;
 
-/// What a service did.
+/// Result of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[must_use = "somebody may have to come back"]
 pub struct Served {
     /// Events handled.
     pub events: u32,
-    /// Call [`Interrupts::tick`] and [`Interrupts::poll`] then.
+    /// Call [`Interrupts::tick`] and [`Interrupts::poll`] at this time.
     pub due: Option<Time>,
 }
 
@@ -23,7 +23,7 @@ impl Served {
     }
 }
 
-/// What one turn at a queue comes to.
+/// Result of one turn at a queue.
 #[derive(Debug, Default)]
 struct Turn {
     events: u32,
@@ -33,7 +33,7 @@ struct Turn {
 }
 
 impl Interrupts {
-    /// Serves a signal. One that nobody gave finds nothing and does nothing (E10).
+    /// Serves a signal. A spurious one finds no queue and does nothing (E10).
     ///
     /// `handle` gets each event with the number of its queue, and may raise events and fire signals. It must not create
     /// the queue it is called for.
@@ -45,7 +45,7 @@ impl Interrupts {
     ) -> Result<Served, VectorError> {
         let mut served = Served::default();
         for (index, word) in self.message(signal)?.0.iter().enumerate() {
-            // Taken before the queues are read: what is noted from here on has a signal of its own.
+            // Taken before the queues are read: a bit that is set later has a signal of its own.
             if word.load(Ordering::Relaxed) == 0 {
                 continue;
             }
@@ -59,7 +59,7 @@ impl Interrupts {
         Ok(served)
     }
 
-    /// Serves the queues whose driver said that it would come by itself ([`Arming::WhenIdle`]).
+    /// Serves the queues that are polled ([`Arming::WhenIdle`]) and due.
     pub fn poll(&self, now: Time, mut handle: impl FnMut(u16, Eqe)) -> Served {
         let mut served = Served::default();
         for (number, slot) in self.slots.iter().enumerate() {
@@ -78,7 +78,7 @@ impl Interrupts {
         let slot = &self.slots[usize::from(queue)];
         let arming = slot.arming();
         let mut turn = Turn::default();
-        // If somebody else is at this queue, it takes another turn for us.
+        // If another thread serves this queue, it takes another turn instead of this one.
         slot.reader.ring(|reader| {
             if let Some(reader) = reader {
                 turn.take(queue, reader, arming, now, handle);
@@ -95,7 +95,7 @@ impl Interrupts {
             };
             let armed = turn.arm;
             let bell = Doorbell { queue, armed, read };
-            // A queue that was destroyed meanwhile needs neither.
+            // Fails if the queue was destroyed meanwhile; then neither is needed.
             let later = self.write_register(bell.pack(), now);
             due = earlier(due, later.unwrap_or(None));
         }
@@ -107,7 +107,7 @@ impl Interrupts {
 }
 
 impl Turn {
-    /// Reads and handles what is there, up to the budget, and decides about the register.
+    /// Reads and handles entries, up to the budget, and decides what to write to the register.
     fn take(
         &mut self,
         queue: u16,
@@ -125,7 +125,7 @@ impl Turn {
             handle(queue, eqe);
         }
         match arming {
-            // Whoever takes events arms; whoever finds none leaves it to the one who took them.
+            // The thread that took events arms; one that found none leaves that to the thread that did.
             Arming::Now if found || reader.polling => {
                 reader.polling = false;
                 self.arm = true;

@@ -1,4 +1,4 @@
-//! Tests of interrupts: defaults, schemes, every arrangement, moving load, vectors, overflow, bad input.
+//! Tests of interrupts: defaults, schemes, every arrangement, moving load, vectors, overflow, invalid input.
 
 use core::net::Ipv4Addr;
 use core::time::Duration;
@@ -24,7 +24,7 @@ mod stress;
 
 const NOW: Time = Time::ZERO;
 
-/// Takes signals and keeps them until somebody serves them.
+/// Records signals until they are served.
 #[derive(Debug, Clone, Default)]
 struct Board(Arc<Mutex<Lamps>>);
 
@@ -169,7 +169,7 @@ fn packets_find_their_processor_and_its_cell() {
     assert!(load.iter().all(|n| *n > 50), "{load:?}");
 }
 
-/// E8, scheme 2: the entry names channel and queue for channel events; RDMA brings its own queue.
+/// E8, scheme 2: the entry names channel and queue for channel events; RDMA events name their own queue.
 #[test]
 fn packets_find_channel_and_queue_in_their_entry() {
     let (interrupts, board) = adapter(
@@ -189,14 +189,14 @@ fn packets_find_channel_and_queue_in_their_entry() {
     let fatal = Cause::Rdma(Event::QpFatal { qp: 1 });
     assert_eq!(raise(&interrupts, fatal, At::Packet(packet(1))), RDMA_QUEUE);
     assert_eq!(raise(&interrupts, completion(1), At::Processor(3)), 3);
-    // The queue leads to the flat map: legacy bit or vector.
+    // The queue selects the cell of the flat map: legacy bit or vector.
     board.serve(&interrupts);
     interrupts.revector(2, Signal::Line).unwrap();
     raise(&interrupts, completion(1), At::Queue(2));
     assert_eq!(board.signals(), [Signal::Line]);
 }
 
-/// E11: load moves between processors while it runs, and nothing is left behind.
+/// E11: load moves between processors under traffic, and no event is left behind.
 #[test]
 fn load_moves_while_it_runs() {
     let (interrupts, board) = adapter(Arrangement::AllQueuesAllVectors, Scheme::ByProcessor, 2);
@@ -218,7 +218,7 @@ fn load_moves_while_it_runs() {
     assert_eq!(numbers, all);
 }
 
-/// E9: one vector for several queues; the driver finds the right one without looking at the others' entries.
+/// E9: one vector for several queues; the driver finds the right one without reading the others' entries.
 #[test]
 fn the_right_queue_of_a_shared_vector_is_found() {
     let (interrupts, board) = adapter(Arrangement::AllQueuesOneVector, Scheme::ByProcessor, 4);
@@ -232,7 +232,7 @@ fn the_right_queue_of_a_shared_vector_is_found() {
     assert_eq!(seen, expected);
 }
 
-/// E10: signals that nobody gave do nothing, cost nothing, and leave the next real one as it is.
+/// E10: spurious signals do nothing, cost nothing, and do not affect the next real one.
 #[test]
 fn spurious_interrupts_are_harmless() {
     let (interrupts, board) = adapter(
@@ -258,7 +258,7 @@ fn spurious_interrupts_are_harmless() {
     );
 }
 
-/// E10: inline, pinned, line, fewer and more vectors look the same to whoever consumes.
+/// E10: inline, pinned, line, fewer and more vectors make no difference to the events consumed.
 #[test]
 fn modes_and_grants_do_not_change_what_is_consumed() {
     let run = |prepare: fn(&Interrupts)| {
@@ -289,7 +289,7 @@ fn modes_and_grants_do_not_change_what_is_consumed() {
     assert_eq!(run(pinned), all);
 }
 
-/// E2: overflow is told out of band and as an event; resizing lets everything through in order.
+/// E2: overflow is reported out of band and as an event; after resizing all events arrive in order.
 #[test]
 fn overflow_tells_and_resizing_resolves_it() {
     let (interrupts, board) = adapter(
@@ -309,7 +309,7 @@ fn overflow_tells_and_resizing_resolves_it() {
     assert_eq!(events, all);
 }
 
-/// E2: an event for an undefined queue, and one that cannot be kept, shut the adapter down; it is said once.
+/// E2: an event for an undefined queue, and one that cannot be kept, shut the adapter down; that is reported once.
 #[test]
 fn events_without_a_place_shut_the_adapter_down() {
     let (interrupts, board) = adapter(
@@ -349,7 +349,7 @@ fn events_without_a_place_shut_the_adapter_down() {
     assert_eq!(board.0.lock().overflows, [0], "out of band only");
 }
 
-/// E6: held signals come by count or when somebody comes at the time that was said.
+/// E6: held signals are given by count or by a tick at the requested time.
 #[test]
 fn moderated_queues_signal_in_time() {
     let (interrupts, board) = adapter(Arrangement::OneQueueOneVector, Scheme::ByProcessor, 1);
@@ -405,7 +405,7 @@ fn a_busy_driver_comes_by_itself() {
     );
 }
 
-/// A handler that raises events for the queue it serves, inline: it is served, in order, and nothing waits for itself.
+/// A handler that raises events for the queue it serves, inline: they are served, in order, without deadlock.
 #[test]
 fn handlers_may_raise_events_and_be_interrupted_themselves() {
     let (interrupts, board) = adapter(Arrangement::OneQueueOneVector, Scheme::ByProcessor, 1);
@@ -418,7 +418,7 @@ fn handlers_may_raise_events_and_be_interrupted_themselves() {
             if n < 500 {
                 raise(&interrupts, completion(n + 1), At::Nowhere);
             }
-            // As if another vector of this queue fired on this very thread.
+            // As if another vector of this queue fired on this thread.
             let _ = interrupts.arm(0, NOW);
             let nested = interrupts.service(*signal, NOW, |_, _| panic!("out of turn"));
             assert_eq!(nested.unwrap().events, 0);
@@ -436,7 +436,7 @@ mod model {
 
     use super::*;
 
-    /// Counts signals, as a line that only two threads look at.
+    /// Counts signals.
     struct Count(Arc<AtomicUsize>);
 
     impl Fire for Count {
@@ -462,7 +462,7 @@ mod model {
         (Arc::new(interrupts), count, handled)
     }
 
-    /// The next event that may be handled: any other is lost, doubled or out of turn.
+    /// The next event that may be handled: any other is lost, doubled or out of order.
     struct Handled(AtomicUsize);
 
     impl Handled {
@@ -474,7 +474,7 @@ mod model {
             let _ = interrupts.service(GLOBAL_SIGNAL, NOW, handle).unwrap();
         }
 
-        /// Serves once for every signal, and then all events must have come.
+        /// Serves once for every signal; then all events must have been handled.
         fn finish(&self, interrupts: &Interrupts, count: &AtomicUsize, events: usize) {
             let mut served = 0;
             while served < count.load(Ordering::Acquire) {
@@ -494,7 +494,7 @@ mod model {
         let _ = interrupts.raise(completion(number), origin, NOW).unwrap();
     }
 
-    /// A driver serves while events come, and once more than it should: signals alone bring out all of them.
+    /// A driver serves while events arrive, and once more than needed: signals alone suffice to get all of them.
     #[test]
     fn signals_bring_out_every_event() {
         loom::model(|| {
@@ -514,7 +514,7 @@ mod model {
         });
     }
 
-    /// Two drivers at one queue: each event is handled once, and in turn.
+    /// Two drivers at one queue: each event is handled once, and in order.
     #[test]
     fn two_drivers_at_one_queue() {
         loom::model(|| {

@@ -1,4 +1,4 @@
-//! Tests of the maps: cells change one by one, and what is not there is refused.
+//! Tests of the maps: cells change one by one, and cells that do not exist are errors.
 
 use super::*;
 

@@ -1,10 +1,10 @@
-//! Tests of moderation: what holds, and what an adaptive queue chooses.
+//! Tests of moderation: what is held, and what an adaptive queue chooses.
 
 use super::*;
 
 const MICROSECOND: u64 = 1000;
 
-/// Events at this distance for so long; returns the changes of level as counts.
+/// Events at this interval for so long; returns the changes of level as counts.
 fn stream(adaptive: &mut Adaptive, from: u64, every: u64, until: u64) -> Vec<u32> {
     let mut changes = Vec::new();
     let mut now = from;

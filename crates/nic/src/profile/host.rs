@@ -1,6 +1,6 @@
 //! The host side of a profile: which of the adapter's queues a device's queue is (V2).
-//! It promises a map that goes both ways: every number of a device names one of the adapter's, and no two name the same.
-//! It refuses services that are not there, and numbers beyond a device's share.
+//! The map is one-to-one: every number of a device maps to one of the adapter's, and no two to the same. Services that are not
+//! implemented and numbers beyond a device's share are errors.
 
 use std::ops::Range;
 
@@ -9,21 +9,21 @@ use crate::adapter::{Cursor, Ranges};
 use crate::error::Object;
 use crate::function::{FIRST_QP, Shares};
 
-/// What a function of the adapter does for a device.
+/// The function of the adapter that serves a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
     /// The device.
     pub device: String,
-    /// What it does for it.
+    /// The services that it serves.
     pub services: Services,
     /// The function; 0 is the physical one.
     pub function: u32,
-    /// Where its numbers lie among the adapter's.
+    /// Its ranges in the adapter's numbers.
     pub ranges: Ranges,
 }
 
 impl Part {
-    /// What the device calls its objects of a kind, and what the adapter calls them.
+    /// The device's numbers of a kind of object, and the adapter's.
     pub fn runs(&self, object: Object) -> Option<(Range<u32>, Range<u32>)> {
         let (first, inside) = match object {
             Object::Qp => (FIRST_QP, &self.ranges.qps),
@@ -31,7 +31,7 @@ impl Part {
             Object::Srq => (1, &self.ranges.srqs),
             Object::Ssq => (1, &self.ranges.ssqs),
             Object::Pd => (1, &self.ranges.pds),
-            // Peers name them, so everybody calls them the same.
+            // They appear on the wire, so both use the same numbers.
             Object::Stag => (self.ranges.stags.start, &self.ranges.stags),
             Object::EventQueue => (0, &self.ranges.event_queues),
             Object::Vector => (0, &self.ranges.vectors),
@@ -50,7 +50,7 @@ pub struct HostMap {
 }
 
 impl HostMap {
-    /// The map of a profile whose functions have these shares, each the same: what an adapter that is made so will have.
+    /// The map of a profile whose functions all have these shares, as an adapter created with them will have.
     pub fn plan(profile: &DeviceProfile, shares: &Shares) -> Result<HostMap, ProfileError> {
         let mut cursor = Cursor::default();
         let mut parts: Vec<Part> = Vec::new();
@@ -73,7 +73,7 @@ impl HostMap {
         Ok(HostMap { profile, parts })
     }
 
-    /// Each function and whom it works for.
+    /// The functions and the devices that they serve.
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
@@ -95,7 +95,7 @@ impl HostMap {
         Ok((function, inside.start + (number - outside.start)))
     }
 
-    /// Whose a queue of the adapter is, and what its device calls it.
+    /// The part that a queue of the adapter belongs to, and its number in the device.
     pub fn owner(&self, object: Object, number: u32) -> Result<(&Part, u32), ProfileError> {
         let found = self.parts.iter().find_map(|part| {
             let (outside, inside) = part.runs(object)?;

@@ -1,6 +1,6 @@
-//! The network side of a profile: whose a packet is, by address, port or tuple (V2).
-//! It promises one owner for every packet: the rule that says most decides, and what no rule is about has an owner, too.
-//! It refuses rules that contradict each other, and owners that are not there.
+//! The network side of a profile: the owner of a packet, by address, port or tuple (V2).
+//! Every packet has one owner: the most specific matching rule decides, and there is a default. Two rules for the same packets and
+//! rules whose owner does not exist are errors.
 
 use core::cmp::Reverse;
 use core::fmt;
@@ -8,12 +8,12 @@ use core::net::{IpAddr, SocketAddr};
 
 use super::{Logical, ProfileError, Service};
 
-/// Who gets a packet.
+/// The owner of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
     /// The device.
     pub device: String,
-    /// Which of its services; none if that is clear without.
+    /// Which of its services; `None` if the device alone determines it.
     pub service: Option<Service>,
 }
 
@@ -26,21 +26,21 @@ impl fmt::Display for Owner {
     }
 }
 
-/// Packets that have these in common belong to one owner; what is not said may be anything.
+/// A rule: packets that match all given fields belong to the owner; a field that is not given matches anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// Our address.
+    /// Local address.
     pub address: Option<IpAddr>,
-    /// Our port.
+    /// Local port.
     pub port: Option<u16>,
-    /// The peer's address and port: the rule is about one connection.
+    /// The peer's address and port: the rule is for one connection.
     pub peer: Option<SocketAddr>,
-    /// Who gets them.
+    /// Their owner.
     pub owner: Owner,
 }
 
 impl Rule {
-    /// What of a packet it is about: the more is said, the narrower, and a port is narrower than an address.
+    /// How specific it is: the more fields, the narrower, and a port is narrower than an address.
     fn narrowness(&self) -> (bool, bool, bool) {
         (
             self.peer.is_some(),
@@ -56,7 +56,7 @@ impl Rule {
             && self.peer.is_none_or(|wanted| Some(wanted) == peer)
     }
 
-    /// It is about the same packets as another.
+    /// It matches the same packets as another.
     fn same(&self, other: &Rule) -> bool {
         (self.address, self.port, self.peer) == (other.address, other.port, other.peer)
     }
@@ -82,7 +82,7 @@ impl Rule {
     }
 }
 
-/// As settings have it: `192.0.2.1:4420<192.0.2.9:5000=verbena0/rdma`, with `*` for any address.
+/// As in settings: `192.0.2.1:4420<192.0.2.9:5000=verbena0/rdma`, with `*` for any address.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.address, self.port) {
@@ -98,10 +98,10 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Where a packet goes and, if it is of a connection, where it comes from.
+/// Destination of a packet and, if it belongs to a connection, its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuple {
-    /// Our end.
+    /// Local end.
     pub local: SocketAddr,
     /// The peer's end.
     pub peer: Option<SocketAddr>,
@@ -112,7 +112,7 @@ pub struct Tuple {
 pub struct NetworkMap {
     /// The narrowest first.
     rules: Vec<Rule>,
-    /// Who gets everything else.
+    /// The owner of packets that match no rule.
     default: Owner,
 }
 
@@ -140,7 +140,7 @@ impl NetworkMap {
         Ok(NetworkMap { rules, default })
     }
 
-    /// Whose a packet is.
+    /// The owner of a packet.
     pub fn owner(&self, tuple: &Tuple) -> &Owner {
         self.rule(tuple).map_or(&self.default, |rule| &rule.owner)
     }
@@ -155,13 +155,13 @@ impl NetworkMap {
         &self.rules
     }
 
-    /// Who gets what no rule is about.
+    /// The owner of packets that match no rule.
     pub fn default_owner(&self) -> &Owner {
         &self.default
     }
 }
 
-/// The owner is there, and it is clear which of its services is meant.
+/// Checks that the owner exists, and that its service is unambiguous.
 fn check_owner(devices: &[Logical], owner: &Owner) -> Result<(), ProfileError> {
     let device = devices.iter().find(|device| device.name == owner.device);
     let device = device.ok_or_else(|| ProfileError::NoDevice(owner.device.clone()))?;
@@ -170,7 +170,7 @@ fn check_owner(devices: &[Logical], owner: &Owner) -> Result<(), ProfileError> {
             let device = owner.device.clone();
             Err(ProfileError::NoService { device, service })
         }
-        // Among queue pairs the connection decides (M13); a network card takes whatever comes.
+        // Among queue pairs the connection decides (M13); a network card would take every packet.
         None if device.services.len() > 1 && device.services.contains(&Service::Nic) => {
             Err(ProfileError::Unclear(owner.device.clone()))
         }

@@ -1,15 +1,14 @@
-//! What logical devices do: services, and sets of them (V2).
-//! A set promises to be small and to be shown in one order, whatever order it was made in. It refuses to know who does it;
-//! functions keep to theirs ([`Function`](crate::Function)), devices list theirs.
+//! Services of logical devices, and sets of them (V2).
+//! A set is a bit mask and is shown in one order, whatever order it was made in.
 
 use core::fmt;
 
-/// What a logical device does.
+/// A service of a logical device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Service {
     /// An RDMA device.
     Rdma,
-    /// A plain network card. Not there yet.
+    /// A plain network card. Not implemented.
     Nic,
     /// An iSCSI initiator (M12).
     Iscsi,
@@ -19,12 +18,12 @@ impl Service {
     /// All of them.
     pub const ALL: [Service; 3] = [Service::Rdma, Service::Nic, Service::Iscsi];
 
-    /// It works; the others have names and places, and refuse.
+    /// It is implemented; the others can be named, but not used.
     pub const fn is_there(self) -> bool {
         Services::THERE.has(self)
     }
 
-    /// Its word in settings.
+    /// Its name in settings.
     pub const fn word(self) -> &'static str {
         match self {
             Service::Rdma => "rdma",
@@ -49,20 +48,20 @@ impl fmt::Display for Service {
 pub struct Services(u8);
 
 impl Services {
-    /// Those that work.
+    /// Those that are implemented.
     pub const THERE: Services = Services(Service::Rdma.bit() | Service::Iscsi.bit());
 
-    /// It is one of them.
+    /// The set contains it.
     pub const fn has(self, service: Service) -> bool {
         self.0 & service.bit() != 0
     }
 
-    /// There are none.
+    /// The set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// One after the other.
+    /// The services, in the order of [`Service::ALL`].
     pub fn iter(self) -> impl Iterator<Item = Service> {
         Service::ALL.into_iter().filter(move |s| self.has(*s))
     }
@@ -77,7 +76,7 @@ impl FromIterator<Service> for Services {
     }
 }
 
-/// As settings have it: `rdma+iscsi`.
+/// As in settings: `rdma+iscsi`.
 impl fmt::Display for Services {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {

@@ -1,4 +1,4 @@
-//! Tests of profiles: what is refused, and both maps both ways.
+//! Tests of profiles: what is rejected, and both maps both ways.
 
 use core::net::SocketAddr;
 
@@ -60,7 +60,7 @@ fn profiles_that_make_no_sense_say_why() {
     }
 }
 
-/// V2: services that are not built yet have a name and refuse clearly; devices of the others are functions, in their order.
+/// V2: services that are not implemented have a name and fail with a clear error; devices with the others are functions, in order.
 #[test]
 fn what_is_not_there_yet_refuses_clearly() {
     let profile = DeviceProfile::new(several(), vec![]).unwrap();
@@ -139,7 +139,7 @@ fn a_profile_that_is_more_than_the_adapter_says_whose_share_is_missing() {
     );
 }
 
-/// V2: the rule that says most decides; whatever no rule is about has an owner, too.
+/// V2: the most specific rule decides; packets that match no rule have an owner, too.
 #[test]
 fn every_packet_has_one_owner() {
     let on = |device| owner(device, None);

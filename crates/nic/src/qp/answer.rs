@@ -1,6 +1,6 @@
-//! Answering the peer: reads and atomics, in the order they were asked (M10, M15).
-//! They are judged, and atomics executed, when they arrive; a right that the host revokes meanwhile is respected, and a read
-//! which fails late says how far it came. What later requests of the peer change is dealt with in [`super::in_order`].
+//! Answering the peer: reads and atomics, in order of their requests (M10, M15).
+//! They are checked, and atomics executed, on arrival; a right that is revoked meanwhile is respected, and a read that fails late
+//! reports how much was answered. Later requests of the peer that change the memory are handled in [`super::in_order`].
 
 use verbena_mem::{Access, Gather, Reach, Refusal, Spend, atomic};
 use verbena_stream::{Message, Offender, Outgoing, Violation};
@@ -19,7 +19,7 @@ use crate::event::Outbox;
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Unready {
-    /// This entry is not there yet; if it does not come in time, that is a violation (V5).
+    /// This entry is pending; if it is not registered in time, that is a violation (V5).
     Pending(Stag, Violation),
     /// There will be none.
     Never(Violation),
@@ -75,7 +75,7 @@ impl Owed {
         }
     }
 
-    /// The segment to blame, with what was already answered.
+    /// The offending segment for a Terminate, with what was already answered.
     pub(super) fn offender(&self, sent: u32) -> Offender {
         let header = Header::Untagged(*self.header());
         let (len, request) = match self {
@@ -88,7 +88,7 @@ impl Owed {
 }
 
 impl Inner {
-    /// Begins the oldest answer we owe.
+    /// Begins the oldest answer that is owed.
     pub(super) fn begin_answer(&mut self) -> bool {
         let (Some(response), Some(stream)) = (self.owed.front(), &mut self.stream) else {
             return false;
@@ -105,7 +105,7 @@ impl Inner {
         true
     }
 
-    /// Judges a request that has arrived; an atomic is executed, once. None if responses must leave before it can be.
+    /// Checks a request that has arrived; an atomic is executed, once. `None` if responses must be sent before that.
     pub(super) fn judge(&mut self, init: &QpInit, owed: Owed) -> Result<Option<Response>, Unready> {
         let response = match owed {
             Owed::Read(..) | Owed::ReadV2(..) => Response {
@@ -129,7 +129,7 @@ impl Inner {
             return Err(Unready::Never(Violation::NotEnabled(opcode)));
         }
         let (stag, to, size) = owed.source();
-        // RFC 5040 §5.2: a read of nothing names no byte, so nothing is checked.
+        // RFC 5040 §5.2: a read of zero bytes accesses no memory, so nothing is checked.
         if size == 0 {
             return Ok(None);
         }
@@ -172,7 +172,7 @@ impl Inner {
         original.map(Some).ok_or(unaligned)
     }
 
-    /// The next frame of the answer under way; its memory is looked up anew, but for what was copied before.
+    /// The next frame of the current answer; its memory is looked up anew, except for bytes that were copied before.
     pub(super) fn go_on_answering(
         &mut self,
         init: &QpInit,
@@ -204,7 +204,7 @@ impl Inner {
             return false;
         };
         self.framed += frame.size() as u64;
-        // Memory that is spent with this answer is gone before a carrier may come back for it.
+        // Memory that is spent by this answer is invalid before the carrier takes the rest of a frame.
         let stays = response.spend.is_none() && !response.snapshot.has_any(sent, most);
         if stays && Outgo::takes_in_place(&frame, init.transfer.direct_min) {
             self.outgo.put_in_place(&frame, Origin::Answer(owed));
@@ -266,7 +266,7 @@ impl Inner {
     }
 }
 
-/// A part of an answer, as the right to read it stands now.
+/// Grants a part of an answer, with the present rights.
 pub(super) fn part<'a>(
     init: &'a QpInit,
     owed: &Owed,

@@ -1,6 +1,6 @@
-//! The end of work: completions in order, the one request that a failure strikes, and the flush of the rest.
-//! It promises that every request posted ends in exactly one completion (or none, if it succeeded unsignalled), in posting order.
-//! It refuses to decide why something failed; it is told.
+//! The end of work: completions in order, the one request that gets the status of a failure, and the flush of the rest.
+//! Every posted request ends in exactly one completion (or none, if it succeeded unsignalled), in posting order. Why something failed
+//! is decided by the caller.
 
 use verbena_stream::Violation;
 use verbena_wire::Rsn;
@@ -14,11 +14,11 @@ use crate::state::{Personality, QpEvent, QpState, QpType};
 use crate::wc::{Status, Wc, WcOp, status_of};
 use crate::wr::Flags;
 
-/// How far requests without an answer have succeeded.
+/// How far requests that need no response have succeeded.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Bar {
-    /// The peer says that it has executed all before this one, and the carrier has accepted so many bytes: what has not
-    /// left needs its memory, whatever a peer says.
+    /// The peer has acknowledged all before this number, and the carrier has accepted so many bytes: a request that has not been
+    /// sent completely needs its memory, whatever the peer acknowledges.
     Acked(Rsn, u64),
     /// The carrier has accepted so many bytes of the stream.
     Accepted(u64),
@@ -40,13 +40,13 @@ impl Bar {
 }
 
 impl Inner {
-    /// Sends complete when the peer has them, or already when they are on their way (docs/connections.md).
+    /// Sends complete when the peer has acknowledged them, or already when they were sent (docs/connections.md).
     fn bar(&self, init: &QpInit) -> Bar {
         let stream = self.stream.as_ref().filter(|s| s.peer_caps().is_some());
         match stream {
             Some(stream) if init.personality == Personality::Roce && init.qp_type == QpType::Rc => {
                 let requester = &stream.ledger().requester;
-                // A receiver that is not ready says with it that it has executed all before.
+                // With an RNR the receiver also acknowledges all requests before it.
                 Bar::Acked(
                     requester.given_up().unwrap_or(requester.acked()),
                     self.accepted,
@@ -69,7 +69,7 @@ impl Inner {
         }
         self.leave_touched();
         if self.sends.is_empty() && self.state == QpState::Rts {
-            // Nothing is left that anybody could give up or wait for.
+            // No request is left that could be given up or waited for.
             return;
         }
         self.give_up(init, out);
@@ -77,16 +77,17 @@ impl Inner {
         let notices = init.qp_type != QpType::Uc;
         if self.gone && notices && !self.sends.is_empty() && !self.state.flushes() && !self.mourns()
         {
-            // Nobody will answer what is left.
+            // The remaining requests will not be answered.
             self.lose(init, "the peer is gone", out);
         }
     }
 
-    /// Enters the completions of what has ended at the front of the send queue. Also before that of a receive: who finds the
-    /// answer to a request in a queue finds the request's own completion before it, if the peer acknowledged it first.
+    /// Pushes the completions of what has ended at the front of the send queue. Also called before the completion of a receive: a
+    /// program that finds the answer to a request in a queue finds the request's own completion before it, if the peer acknowledged it
+    /// first.
     ///
-    /// False if one found no room: then [`overflowed`](Self::overflowed) follows, behind the completion of a receive whose message
-    /// is there, because it flushes the receives behind that one.
+    /// False if one found no room: then the caller calls [`overflowed`](Self::overflowed), after the completion of a receive whose
+    /// message has arrived, because it flushes the receives behind that one.
     #[inline]
     pub(super) fn complete_sends(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
         if self.sends.is_empty() {
@@ -125,8 +126,8 @@ impl Inner {
         }
     }
 
-    /// What a lost peer owes an answer waits on for a while, as it does on a network where a loss is noticed by a timer: a
-    /// program that has what it wanted may leave, and its peer with it, before anybody speaks of a failure.
+    /// Requests that wait for a lost peer's answer go on waiting for a grace period, as on a network where a loss is noticed by a
+    /// timer: a program that has what it wanted may exit, and its peer with it, before a failure is reported.
     pub(super) fn mourns(&mut self) -> bool {
         if self.grace.is_zero() || self.severed {
             return false;
@@ -135,7 +136,7 @@ impl Inner {
         self.now < until
     }
 
-    /// An unreliable connection does not notice that its peer is gone: what is sent succeeds and arrives nowhere.
+    /// An unreliable connection does not notice that its peer is gone: sends succeed and are discarded.
     fn let_go(&mut self, init: &QpInit, out: &mut Outbox) {
         let may_end = match self.state {
             QpState::Rts => usize::MAX,
@@ -144,7 +145,7 @@ impl Inner {
             _ => return,
         };
         self.drop_current();
-        // They give their memory back, but a frame that was begun is still finished.
+        // The requests release their memory, but a frame that was begun is still finished.
         self.copy_payload(init);
         while let Some(at) = self.sends.iter().take(may_end).position(|w| !w.is_done()) {
             if !self.registers(init, at, out) {
@@ -152,7 +153,7 @@ impl Inner {
             }
             if self.sends[at].op.is_local() {
                 if !self.run_local(init, at, out) {
-                    // It stands at memory that is not there yet.
+                    // It waits for memory that is pending.
                     break;
                 }
             } else {
@@ -169,14 +170,14 @@ impl Inner {
         }
     }
 
-    /// The peer broke a rule, or reached for what it may not have.
+    /// The peer violated the protocol, or accessed memory that it may not.
     pub(super) fn violated(&mut self, init: &QpInit, violation: &Violation, out: &mut Outbox) {
         if self.forsake() {
             return;
         }
         self.cause
             .get_or_insert_with(|| format!("the peer's fault: {violation}"));
-        // What it acknowledged before that, in the same bytes perhaps, has succeeded.
+        // Requests acknowledged before that, perhaps in the same bytes, have succeeded.
         self.mark_executed(init);
         let status = match violation {
             Violation::TooLong { .. } => Some(Status::LocLenErr),
@@ -203,7 +204,7 @@ impl Inner {
         self.end(init, QpEvent::Failed, out);
     }
 
-    /// The peer ended the stream: the first request it did not execute is the one it means.
+    /// The peer terminated the stream: the first request that it did not execute gets the status.
     pub(super) fn peer_terminated(
         &mut self,
         init: &QpInit,
@@ -228,7 +229,7 @@ impl Inner {
         self.end(init, QpEvent::PeerTerminated, out);
     }
 
-    /// Marks what had succeeded before the stream ended, up to the first request that had not: requests end in order.
+    /// Marks the requests that had succeeded before the stream ended, up to the first that had not: requests end in order.
     pub(super) fn mark_executed(&mut self, init: &QpInit) {
         let bar = self.bar(init);
         for wqe in self.sends.iter_mut().take(self.begun) {
@@ -255,7 +256,7 @@ impl Inner {
         self.end(init, QpEvent::PeerLost, out);
     }
 
-    /// A completion was lost: nothing this queue pair says can be relied on.
+    /// A completion was lost: the queue pair fails.
     pub(super) fn overflowed(&mut self, init: &QpInit, out: &mut Outbox) {
         if self.state.flushes() {
             return;
@@ -278,14 +279,14 @@ impl Inner {
         self.flush(init, out);
     }
 
-    /// Everything posted that had not succeeded is flushed, each queue in posting order.
+    /// Flushes every request that had not succeeded, each queue in posting order.
     pub(super) fn flush(&mut self, init: &QpInit, out: &mut Outbox) {
-        // Flushed requests give their memory back: what is framed of them must not need it any more.
+        // Flushed requests release their memory: frames made of them must not need it any more.
         self.copy_payload(init);
         self.keep_owed_answers();
         self.blocked = None;
         self.deferred = None;
-        // What was acknowledged a moment before the end counts, however the bytes were cut.
+        // What was acknowledged just before the end counts, however the bytes were split.
         self.mark_executed(init);
         for wqe in &mut self.sends {
             if !wqe.is_done() {
@@ -319,7 +320,7 @@ impl Inner {
         }
     }
 
-    /// The queue pair is emptied: a receive of the shared queue that it holds was not its own to lose.
+    /// The queue pair is reset or destroyed: a receive that it holds is returned to the shared queue.
     pub(super) fn give_back(&mut self, init: &QpInit, out: &mut Outbox) {
         self.leave_line(init, out);
         self.return_claimed(init, out);
@@ -335,7 +336,7 @@ impl Inner {
     }
 }
 
-/// Enters the completion of a request, if it has one; false if the queue has no room for it.
+/// Pushes the completion of a request, if it has one; false if the queue has no room for it.
 fn enter(init: &QpInit, wqe: &Wqe, status: Status, out: &mut Outbox) -> bool {
     let notify = wqe.flags.contains(Flags::NOTIFY);
     if status == Status::Success && !notify && !wqe.flags.contains(Flags::SIGNALED) {

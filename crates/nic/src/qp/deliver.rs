@@ -1,6 +1,5 @@
 //! What a queue pair does with a message that has arrived in full.
-//! It promises that a message completes exactly one receive and that an answer ends exactly the request it belongs to.
-//! It refuses to place bytes; by now they are where they belong.
+//! A Send or immediate data completes exactly one receive, and a response ends exactly the request it belongs to. The bytes have been placed before.
 
 use verbena_stream::Delivery;
 use verbena_wire::Rsn;
@@ -18,7 +17,7 @@ use crate::wc::{Status, Wc, WcOp};
 use crate::wr::SendOp;
 
 impl Inner {
-    /// Acts on something that has arrived in full; false if the stream is over, or is not read further for now.
+    /// Processes something that has arrived in full; false if the stream is over, or is not read further for now.
     pub(super) fn deliver(&mut self, init: &QpInit, delivery: &Delivery, out: &mut Outbox) -> bool {
         match *delivery {
             Delivery::Send {
@@ -39,7 +38,7 @@ impl Inner {
                     && let Err(refusal) = init.tpt.invalidate_remote(stag, init.pd, init.number)
                 {
                     let violation = access(opcode, stag, &refusal);
-                    // An unreliable connection drops what memory refuses; the receive waits for the next message.
+                    // An unreliable connection drops a message that memory refused; the receive stays for the next message.
                     if init.qp_type == QpType::Uc {
                         return self.overlook(init, &violation, out);
                     }

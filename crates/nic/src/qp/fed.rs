@@ -1,6 +1,5 @@
-//! A queue pair as a channel of a shared send queue (V6): requests are handed to it one by one, past its own send queue.
-//! It promises that a request is begun, flushed or given back, and that an idle channel keeps no memory for requests.
-//! It refuses to know the queue that they come from.
+//! A queue pair as a channel of a shared send queue (V6): requests are given to it one by one, past its own send queue.
+//! A request is begun, flushed or rejected, and an idle channel keeps no memory for requests.
 
 use std::collections::VecDeque;
 
@@ -12,18 +11,18 @@ use crate::event::Outbox;
 use crate::wc::Status;
 use crate::wr::SendWr;
 
-/// How far a channel has come: two looks with the same answer mean that nothing has moved.
+/// Progress of a channel: two equal values mean that there was none in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Progress {
     completed: u64,
     begun: usize,
     accepted: u64,
-    /// Bytes of an answer; what else the peer sends says nothing about our requests.
+    /// Bytes of the peer's response; other bytes from the peer are no progress of our requests.
     answered: Option<u64>,
 }
 
 impl Qp {
-    /// Judges a request for this channel, and copies it.
+    /// Checks a request for this channel, and copies it.
     pub(crate) fn judge_send(&self, wr: &SendWr<'_>) -> Result<Wqe, PostError> {
         let state = self.tails.marks.state();
         if !state.takes_sends() {
@@ -33,13 +32,13 @@ impl Qp {
         Ok(Wqe::new(wr, len))
     }
 
-    /// Hands a request over; false if the queue pair takes none in its state, and the request is gone.
+    /// Gives it a request; false if the state does not allow it, and the request is dropped.
     pub(crate) fn feed(&self, wqe: Wqe, out: &mut Outbox) -> bool {
         self.tails.count_send();
         self.attend(out, |inner, _: &QpInit, _| inner.take_fed(wqe))
     }
 
-    /// Everything it was handed has been begun, or has ended.
+    /// Everything it was given has been begun, or has ended.
     pub(crate) fn has_begun_all(&self) -> bool {
         self.desk.look(|inner| inner.begun == inner.sends.len())
     }
@@ -49,7 +48,7 @@ impl Qp {
         self.desk.look(|inner| inner.sends.len())
     }
 
-    /// How far it has come; `answers` if its oldest request waits for one.
+    /// Its progress; `answers` if its oldest request waits for a response.
     pub(crate) fn progress(&self, answers: bool) -> Progress {
         self.desk.look(|inner| Progress {
             completed: inner.completed,
@@ -65,7 +64,7 @@ impl Qp {
         self.desk.look(|inner| inner.sends.capacity())
     }
 
-    /// Gives up the memory for requests if it has none.
+    /// Frees the memory for requests if it has none.
     pub(crate) fn rest(&self, out: &mut Outbox) {
         self.attend(out, |inner, _, _| {
             if inner.sends.is_empty() {

@@ -1,6 +1,6 @@
-//! The short way of receiving: a whole Send, Write or acknowledgement that had to come next is placed and completed in one go.
-//! It promises the same effects as the long way, and that it changes nothing where anything could be wrong.
-//! It refuses to judge: what memory, receive or peer would spoil is left to the long way, which knows what follows from it.
+//! Fast path of receiving: a whole Send, Write or acknowledgement that was expected next is placed and completed at once.
+//! It has the same effects as the general path. If anything is unusual it does at most claim the receive, and leaves the frame to the
+//! general path, which handles every error.
 
 use verbena_mem::{Access, Reach};
 use verbena_stream::{Foreseen, What};
@@ -13,7 +13,7 @@ use crate::event::Outbox;
 use crate::wc::{Status, Wc, WcOp};
 
 impl Inner {
-    /// Takes the frame at the front of the stage if it is one that had to come next; returns its bytes.
+    /// Takes the frame at the front of the stage if it is an expected one; returns its bytes.
     #[inline]
     pub(super) fn take_foreseen(
         &mut self,
@@ -24,7 +24,7 @@ impl Inner {
         let foreseen = self.stream.as_ref()?.foresee(stage)?;
         match foreseen.what {
             What::Ack(_) => self.came(&foreseen),
-            // What it overwrites may be wanted by a response.
+            // A response may still need the memory that it overwrites.
             _ if self.has_responses() => return None,
             What::Write { stag, to, last, .. } => {
                 self.take_write(init, &foreseen, (stag, to), last)?;
@@ -60,7 +60,7 @@ impl Inner {
         } else {
             return None;
         };
-        // M9: whether it is the first to end there is for the long way to find out.
+        // M9: whether it is the first to end there is decided by the general path.
         if place.is_one_touch() {
             return None;
         }
@@ -81,7 +81,7 @@ impl Inner {
         solicited: bool,
         out: &mut Outbox,
     ) -> Option<()> {
-        // A receive whose message was dropped is still there.
+        // A receive whose message was dropped is still claimed.
         let receive = self.claimed.take().or_else(|| match &init.srq {
             Some(_) if self.state.flushes() => None,
             Some(srq) => {
@@ -93,7 +93,7 @@ impl Inner {
         let len = foreseen.payload.len() as u32;
         let fits = receive.capacity() >= len;
         if !fits || scatter(init, &receive.scatter, foreseen.payload).is_err() {
-            // It is this message's all the same: the long way finds it here.
+            // It stays claimed for this message: the general path finds it here.
             self.claimed = Some(receive);
             return None;
         }
@@ -120,7 +120,7 @@ impl Inner {
         Some(())
     }
 
-    /// A run of payload of this length came: long ones come in streams.
+    /// Records a run of payload of this length: long ones come in sequences.
     pub(super) fn note_run(&mut self, init: &QpInit, len: u32) {
         if len >= init.transfer.direct_min {
             self.bulk = super::place::BULK;

@@ -1,9 +1,10 @@
 //! Receives of a shared queue that this queue pair holds for its peer: one that a half received message has taken, or one that
-//! READY has promised. A peer that makes no progress for [`shared_receive_wait`](super::Transfer::shared_receive_wait) loses the
-//! connection, so that it cannot keep the receive from the queue pairs that share the queue.
+//! is reserved and was announced by READY. A peer that makes no progress for
+//! [`shared_receive_wait`](super::Transfer::shared_receive_wait) loses the connection, so that it cannot keep the receive from the
+//! queue pairs that share the queue.
 //!
-//! The timer is coarse: progress is compared a few times within that time instead of being noted with every byte. What the
-//! peer has to do is go on with this very message; other traffic is no progress.
+//! The timer is coarse: progress is compared a few times within that time instead of being recorded with every byte. Only bytes of
+//! this message are progress, not other traffic.
 
 use core::time::Duration;
 
@@ -16,25 +17,25 @@ use crate::event::{Event, Outbox};
 use crate::srq::Srq;
 use crate::state::QpEvent;
 
-/// How often progress is compared within the time that the peer has.
+/// How often progress is compared within that time.
 const LOOKS: u32 = 4;
 
-/// A receive is held, or was when this was last compared.
+/// A receive is held, or was at the last comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Holding {
     look: Time,
-    /// What was seen first at that moment, and has not changed since.
+    /// The progress first seen at that time, and unchanged since.
     since: Option<(Time, Mark)>,
 }
 
-/// How far the peer is.
+/// Progress of the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark {
     /// It has sent so much of the message.
     Message(SendProgress),
-    /// It was told that a receive is ready, when so many bytes had come.
+    /// It was told that a receive is ready, when so many bytes had arrived.
     Promise { bytes_in: u64 },
-    /// It cannot go on: we do not read.
+    /// It cannot continue: this side does not read.
     Ours,
 }
 
@@ -49,10 +50,10 @@ impl Mark {
 }
 
 impl Inner {
-    /// A message has taken a receive, or may take one that was promised.
+    /// A message has taken a receive, or may take a reserved one.
     pub(super) fn begin_holding(&mut self, init: &QpInit, now: Time) {
         if init.srq.is_some() && self.holding.is_none() {
-            // Looked at too early if `now` is old, which does no harm: time counts from the first look.
+            // Compared too early if `now` is old, which is harmless: the time counts from the first comparison.
             self.holding = Some(Holding {
                 look: now + interval(init),
                 since: None,
@@ -60,7 +61,7 @@ impl Inner {
         }
     }
 
-    /// The shared queue may have promised a receive: it did when it woke us, and we may have left the line since.
+    /// Checks whether the shared queue has reserved a receive: it had when it woke this queue pair, which may have left the line since.
     pub(super) fn hold_promise(&mut self, init: &QpInit) {
         let promises = |srq: &Srq| srq.is_promised(init.number);
         self.promised = init.srq.as_deref().is_some_and(promises);
@@ -70,20 +71,20 @@ impl Inner {
         }
     }
 
-    /// When to look at the peer's progress.
+    /// When to compare the peer's progress.
     pub(super) fn holding_ends(&self) -> Option<Time> {
         let holds = |_: &Holding| self.claimed.is_some() || self.promised;
         self.holding.filter(holds).map(|holding| holding.look)
     }
 
-    /// Time passed for a receive that is held.
+    /// Compares the progress for a receive that is held.
     pub(super) fn holding_passed(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
         let Some(holding) = self.holding.filter(|holding| now >= holding.look) else {
             return;
         };
         let Some(mark) = self.mark() else {
             self.holding = None;
-            // The receive of a message that was dropped (unreliable connections) is for any queue pair again.
+            // The receive of a dropped message (unreliable connections) is returned to the shared queue.
             if !self.state.flushes() {
                 self.return_claimed(init, out);
             }
@@ -107,7 +108,7 @@ impl Inner {
         }
     }
 
-    /// None if no message of the peer needs what is held.
+    /// `None` if no message of the peer needs what is held.
     fn mark(&self) -> Option<Mark> {
         if self.state.flushes() {
             None
@@ -131,7 +132,7 @@ impl Inner {
         self.holding = None;
         let cause = match before {
             Mark::Message(_) => "the peer began a message for a shared receive and did not go on",
-            // It is slow, and what it sent before it heard of the receive comes first. The receive is for others now.
+            // It is slow, and bytes that it sent before it received READY come first. The receive is returned to the queue.
             Mark::Promise { bytes_in } if self.counters.bytes_in > bytes_in => {
                 return self.leave_line(init, out);
             }

@@ -1,16 +1,16 @@
-//! A connection's queue pair as plain data: what moves with it to another function, or to another process (V1, DESIGN §9).
-//! It promises that everything which was not done goes along, at whatever byte it stands, and that a queue pair which cannot move
-//! stays as it was. It refuses to wait for the peer, and to know the descriptor that the bytes pass.
+//! A connection's queue pair as plain data, to be moved to another function or another process (V1).
+//! Everything that is not done is moved along, at any byte of the stream, and a queue pair that cannot be moved stays as it was. The
+//! peer takes no part in it, and the connection's descriptor is passed separately.
 //!
-//! | goes along | how |
+//! | part | how it is moved |
 //! | --- | --- |
-//! | the stream: numbers, orders, the segment under way, reads both ways | as it is |
-//! | bytes that came and are not understood | as they are |
-//! | frames that have not left | our own bytes as they are; payload by its STag, looked up anew where it arrives |
-//! | requests and receives that are not done | as they were posted, with how far they have come |
-//! | completions that nobody has taken | told where it arrives, under its new number |
-//! | answers we owe, with what was copied for them, acknowledgements, timers | as they are; times are the machine's |
-//! | counters | stay: a function counts what went through it |
+//! | the stream: numbers, orders, the segment in progress, reads both ways | as it is |
+//! | bytes that were received and are not parsed | as they are |
+//! | frames that have not been sent | headers as they are; payload by its STag, looked up anew at the destination |
+//! | requests and receives that are not done | as they were posted, with their progress |
+//! | completions that have not been polled | pushed at the destination, under its new number |
+//! | answers that are owed, with their snapshots, acknowledgements, timers | as they are; times are the machine's |
+//! | counters | stay: a function counts its own traffic |
 
 use serde::{Deserialize, Serialize};
 use verbena_wire::crc::crc32c;
@@ -25,19 +25,19 @@ use crate::state::{Personality, QpState, QpType};
 use crate::wc::{Wc, WcOp};
 use crate::wr::SendOp;
 
-/// What an encoded image begins with.
+/// An encoded image begins with this.
 const MAGIC: [u8; 4] = *b"vbni";
-/// The form of an image. It changes with every field of what is in it: a process takes only images of its own form.
+/// The format of an image. It changes with every field: a process reads only images of its own format.
 const VERSION: u16 = 2;
-/// Magic, version, sum.
+/// Magic, version, checksum.
 const HEAD: usize = 4 + 2 + 4;
-/// The largest image that is looked at.
+/// The largest image that is accepted.
 const MAX_IMAGE: usize = 64 << 20;
 
-/// What a queue pair was made of, as far as its next place must know.
+/// The parts of a queue pair that its destination must have, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traits {
-    /// Whose manners it has.
+    /// RoCE or iWARP.
     pub personality: Personality,
     /// Reliable or unreliable.
     pub qp_type: QpType,
@@ -49,35 +49,35 @@ pub struct Traits {
     pub shared_receives: bool,
 }
 
-/// A queue pair on its way.
+/// A queue pair that is being moved.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Image {
     traits: Traits,
     inner: Inner,
     receives: Vec<Receive>,
-    /// Completions that nobody has taken.
+    /// Completions that have not been polled.
     completions: Vec<Wc>,
 }
 
-/// Why a queue pair does not move. It goes on where it is.
+/// Why a queue pair cannot be moved. It continues where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Stays {
-    /// It has no connection that could move.
+    /// It has no connection that could be moved.
     #[error("it is in {0:?}, without a connection that flows")]
     State(QpState),
-    /// Its peer has not proved who it is.
+    /// Its peer has not shown the required nonce.
     #[error("its peer has not proved who it is")]
     Unproven,
-    /// Peers call it by a number that stays here.
+    /// Peers know it by a number that belongs to this adapter.
     #[error("peers call it by number, which stays with its adapter")]
     Called,
-    /// Its keys stay here.
+    /// Its keys stay in this adapter.
     #[error("it is encrypted (setting `tls`), and its keys do not leave the adapter")]
     Encrypted,
     /// V6: its sends come from a queue that stays.
     #[error("it is a channel of a shared send queue")]
     Channel,
-    /// V5: it waits for memory that is promised here.
+    /// V5: it waits for memory that is pending here.
     #[error("it waits for memory whose registration is pending; try again when that is done")]
     Pending,
     /// It has come from as many functions as it may.
@@ -86,10 +86,10 @@ pub enum Stays {
     /// M9: it is about to spend one-touch memory of this process.
     #[error("a message is ending in one-touch memory; try again when it has")]
     Touching,
-    /// A request is about windows or registrations, which do not leave the process.
+    /// A request concerns windows or registrations, which do not leave the process.
     #[error("request {id} binds, invalidates or registers memory of this process")]
     Request {
-        /// The consumer's number of it.
+        /// The program's id of it.
         id: u64,
     },
     /// It is too large.
@@ -97,41 +97,41 @@ pub enum Stays {
     Size(usize),
 }
 
-/// Why bytes are no image.
+/// Why bytes cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
-    /// They do not begin like one.
+    /// They do not begin with the magic number.
     #[error("not the image of a queue pair")]
     Magic,
-    /// Another form.
+    /// Another format.
     #[error("an image of form {got}, this process reads form {VERSION}")]
     Version {
-        /// Its form.
+        /// Its format.
         got: u16,
     },
-    /// They changed on the way.
+    /// They were changed on the way.
     #[error("an image whose sum is wrong")]
     Sum,
-    /// The sum is right and they say nothing.
+    /// The checksum is right, but the contents are invalid.
     #[error("an image that makes no sense")]
     Nonsense,
 }
 
 impl Image {
-    /// The form of images that this process writes and reads.
+    /// The format of images that this process writes and reads.
     pub const FORM: u16 = VERSION;
 
-    /// What it was made of.
+    /// Its parts.
     pub fn traits(&self) -> Traits {
         self.traits
     }
 
-    /// Completions that go along.
+    /// Completions that are moved along.
     pub fn completions(&self) -> usize {
         self.completions.len()
     }
 
-    /// Those of sends among them, and those of receives.
+    /// Those of sends, and those of receives.
     pub fn completions_by_queue(&self) -> (usize, usize) {
         let received = self.completions.iter().filter(|wc| is_received(wc)).count();
         (self.completions.len() - received, received)
@@ -150,7 +150,7 @@ impl Image {
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&VERSION.to_le_bytes());
         bytes.extend_from_slice(&[0; 4]);
-        // Everything else in it has a form: only what was refused above has none.
+        // Everything else in it can be encoded: only what was rejected above cannot.
         let bytes = postcard::to_extend(self, bytes).map_err(|_| Stays::Size(usize::MAX))?;
         if bytes.len() > MAX_IMAGE {
             return Err(Stays::Size(bytes.len()));
@@ -158,8 +158,8 @@ impl Image {
         Ok(summed(bytes))
     }
 
-    /// The image that these bytes are. A process trusts them as it trusts whoever handed it the connection; what is looked at
-    /// is whether they are whole and of this form.
+    /// Decodes an image. A process trusts it as it trusts the process that handed the connection over; only completeness
+    /// and format are checked.
     pub fn decode(bytes: &[u8]) -> Result<Image, ImageError> {
         let (head, body) = bytes.split_at_checked(HEAD).ok_or(ImageError::Magic)?;
         if head[..4] != MAGIC {
@@ -199,8 +199,8 @@ fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 impl Qp {
-    /// Takes everything out of the queue pair, which is in `Reset` afterwards: it can be destroyed, or have its image back. `last` runs in the moment in which
-    /// nobody is at work with it any more: from there on its descriptor may be touched by whoever has the image.
+    /// Takes everything out of the queue pair, which is in `Reset` afterwards: it can be destroyed, or get its image back. `last` runs
+    /// under the lock: from there on the holder of the image may use the connection's descriptor.
     pub fn depart(&self, last: impl FnOnce(), out: &mut Outbox) -> Result<Image, Stays> {
         let (inner, receives) = self.attend(out, |inner, init, out| {
             inner.stays(init)?;
@@ -218,8 +218,8 @@ impl Qp {
         })
     }
 
-    /// It goes on with what came; the image is given back if it does not fit this queue pair, which must be fresh and made
-    /// with the traits that the image names.
+    /// Continues with the contents of an image; the image is returned if it does not fit this queue pair, which must be new and
+    /// have the traits of the image.
     pub fn arrive(&self, image: Image, out: &mut Outbox) -> Result<(), Box<Image>> {
         if image.traits != traits(&self.init) || self.state() != QpState::Reset {
             return Err(Box::new(image));
@@ -231,7 +231,7 @@ impl Qp {
             ..
         } = image;
         self.attend(out, |own, init, out| {
-            // Nobody was told of what comes behind them.
+            // These come first: no completion of the requests behind them was pushed yet.
             for wc in completions {
                 let wc = Wc {
                     qpn: init.name,
@@ -273,7 +273,7 @@ impl Inner {
             || matches!(&self.current, Some(Current::Answer(response, _)) if spends(response))
     }
 
-    /// Why it does not move, if it does not.
+    /// Checks that it can be moved.
     fn stays(&self, init: &QpInit) -> Result<(), Stays> {
         let open = self.stream.as_ref().is_some_and(|s| s.state().is_open());
         let flows = open && self.state.receives() && !self.gone && !self.severed;
@@ -293,7 +293,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Leaves nothing behind but counters.
+    /// Takes everything out but the counters.
     fn leave(&mut self, init: &QpInit, out: &mut Outbox) -> (Inner, Vec<Receive>) {
         self.leave_line(init, out);
         let receives = core::iter::from_fn(|| self.heads.next_receive()).collect();
@@ -305,11 +305,11 @@ impl Inner {
         (gone, receives)
     }
 
-    /// Goes on with what another one was doing.
+    /// Continues with the contents of another queue pair.
     fn come(&mut self, init: &QpInit, other: Inner, out: &mut Outbox) {
         let heads = core::mem::take(&mut self.heads);
         *self = Inner { heads, ..other };
-        // It stood in the line of the shared receive queue where it was, if it missed a receive.
+        // It waited for a receive of the former shared receive queue, if it found none.
         let awaits = self.awaits_receive() && self.claimed.is_none();
         if let Some(srq) = init.srq.as_ref().filter(|_| awaits)
             && let Some(receive) = srq.take(init.number, out)

@@ -1,9 +1,9 @@
-//! Requests of a peer take effect in the order in which they arrive: a Read or an atomic is judged on arrival, and the response
+//! Requests of a peer take effect in order of arrival: a Read or an atomic is checked on arrival, and the response
 //! to a Read has the bytes from before every later request of its queue pair.
 //!
-//! Responses leave when the carrier has room, so a later request may come first. If it is about to change memory that such a
-//! response still needs, the bytes in question are copied ([`super::snapshot`]) and it goes on. A queue pair copies at most
-//! `Transfer::snapshot_max` bytes; above that the stream is not read until responses have left. Nothing else waits.
+//! Responses are sent when the carrier has room, so a later request may arrive first. If it is about to change memory that such a
+//! response still needs, those bytes are copied ([`super::snapshot`]) and it continues. A queue pair copies at most
+//! `Transfer::snapshot_max` bytes; above that the stream is not read until responses have been sent. Nothing else waits.
 
 use core::time::Duration;
 
@@ -21,7 +21,7 @@ use super::wait::{Blocked, Why, waits};
 use crate::event::{Event, Outbox};
 use crate::state::QpEvent;
 
-/// How long a stream is held for responses of which nothing leaves. A peer that is stopped for a while gets on with it later; two
+/// How long a stream is held for responses of which nothing is sent. A peer that is stopped for a while continues later; two
 /// that hold each other never would.
 pub(super) const RESPONSES_WAIT: Duration = Duration::from_secs(60);
 
@@ -34,7 +34,7 @@ impl Response {
         }
     }
 
-    /// Copies those bytes from `from` on that `target` overwrites; false if that takes more than `room`.
+    /// Copies the bytes from `from` on that `target` overwrites; false if that takes more than `room`.
     fn preserve(
         &mut self,
         init: &QpInit,
@@ -61,7 +61,7 @@ impl Response {
         self.copy(&source, from, (from, len), room)
     }
 
-    /// The memory of the response from `from` on. None where nothing is left, or where the right to read it is gone: then the
+    /// The memory of the response from `from` on. `None` if nothing is left, or if it may not be read any more: then the
     /// response is refused in its turn.
     fn rest<'a>(&self, init: &'a QpInit, from: u32) -> Option<Gather<'a>> {
         let len = self.owed.read_len().checked_sub(from)?;
@@ -81,7 +81,7 @@ impl Response {
             };
             *room = left;
             let mut bytes = Vec::with_capacity(len as usize);
-            // Memory that is not there is refused when the response is made.
+            // Memory that is not mapped is refused when the response is framed.
             let copied = source.append_to(u64::from(at - from), len as usize, &mut bytes);
             if copied.is_ok() {
                 self.snapshot.put(at, bytes);
@@ -92,7 +92,7 @@ impl Response {
 }
 
 impl Inner {
-    /// Responses may still need memory: a request that changes memory looks at them first.
+    /// Responses may still need memory: a request that changes memory checks them first.
     #[inline]
     pub(super) fn has_responses(&self) -> bool {
         !self.owed.is_empty()
@@ -100,8 +100,8 @@ impl Inner {
             || self.outgo.has_answers()
     }
 
-    /// A Read or an atomic has arrived: it is judged, and an atomic is executed. False if the stream is over, or is not read
-    /// further until the request can be judged.
+    /// A Read or an atomic has arrived: it is checked, and an atomic is executed. False if the stream is over, or is not read
+    /// further until the request can be checked.
     pub(super) fn admit(
         &mut self,
         init: &QpInit,
@@ -120,7 +120,7 @@ impl Inner {
                     self.defer(delivery);
                     return false;
                 }
-                // V5: it was settled a moment ago, and never is pending again.
+                // V5: the registration ended meanwhile, and is never pending again.
                 Err(Unready::Pending(stag, _)) if !waits(init, stag) => continue,
                 Err(Unready::Pending(stag, violation)) => {
                     self.hold(init, stag, violation);
@@ -134,7 +134,7 @@ impl Inner {
         }
     }
 
-    /// The request that was delivered last is refused, and nothing behind it is executed.
+    /// Refuses the request that was delivered last; nothing behind it is executed.
     pub(super) fn refuse_request(&mut self, init: &QpInit, violation: Violation, out: &mut Outbox) {
         if let Some(stream) = &mut self.stream {
             stream.fail(violation);
@@ -155,7 +155,7 @@ impl Inner {
                     qp: init.number,
                     needs: Access::REMOTE_WRITE,
                 };
-                // A refusal is dealt with where the bytes are placed.
+                // A refusal is handled where the bytes are placed.
                 let target = init.tpt.place_remote(&reach).ok();
                 target.is_none_or(|target| self.preserve(init, &target))
             }
@@ -184,7 +184,7 @@ impl Inner {
         kept
     }
 
-    /// A request is about to change this memory: responses keep what is there. False if there is no room for it.
+    /// A request is about to change this memory: responses keep a copy. False if there is no room for it.
     pub(super) fn preserve(&mut self, init: &QpInit, target: &Placement<'_>) -> bool {
         let overwritten = |source: &Gather<'_>| {
             let mut any = false;
@@ -203,8 +203,8 @@ impl Inner {
             .all(|response| response.preserve(init, 0, target, &mut room))
     }
 
-    /// The entry is about to be invalidated by the peer: responses keep all that they need of it. False if there is no room
-    /// for that; then the stream is held.
+    /// The entry is about to be invalidated by the peer: responses keep a copy of all that they need of it. False if there is no
+    /// room for that; then the stream is held.
     pub(super) fn preserve_entry(&mut self, init: &QpInit, stag: Stag) -> bool {
         let of_entry = |owed: &Owed| owed.source().0 == stag;
         self.copy_framed(init, |_, owed| of_entry(owed));
@@ -227,7 +227,7 @@ impl Inner {
         kept
     }
 
-    /// Copies the payload of framed responses if `changes` says so of any; that is no more than is framed ahead of the carrier.
+    /// Copies the payload of framed responses if `changes` returns true for any; that is no more than is framed ahead of the carrier.
     fn copy_framed(&mut self, init: &QpInit, changes: impl Fn(&Gather<'_>, &Owed) -> bool) {
         self.outgo.copy_answers(
             |owed, offset, len| part(init, owed, offset, len).ok(),
@@ -244,7 +244,7 @@ impl Inner {
         init.transfer.snapshot_max.saturating_sub(current + owed)
     }
 
-    /// The stream is not read until responses have left.
+    /// Stops reading the stream until responses have been sent.
     fn hold_for_responses(&mut self) {
         let (framed, accepted) = (self.framed, self.accepted);
         self.blocked = Some(Blocked {
@@ -253,7 +253,7 @@ impl Inner {
         });
     }
 
-    /// A request that has arrived in full is executed later.
+    /// Keeps a request that has arrived in full, to be executed later.
     pub(super) fn defer(&mut self, delivery: &Delivery) {
         if let Some(stream) = &mut self.stream {
             stream.defer_request();
@@ -261,7 +261,7 @@ impl Inner {
         self.deferred = Some(Box::new(delivery.clone()));
     }
 
-    /// Goes on where the stream was held.
+    /// Continues where the stream was held.
     pub(super) fn resume(&mut self, init: &QpInit, out: &mut Outbox) {
         self.blocked = None;
         if let Some(delivery) = self.take_deferred()
@@ -272,7 +272,7 @@ impl Inner {
         self.take(init, &[], self.now, out);
     }
 
-    /// The request that was to be executed later.
+    /// The request that was deferred.
     pub(super) fn take_deferred(&mut self) -> Option<Box<Delivery>> {
         let delivery = self.deferred.take()?;
         if let Some(stream) = &mut self.stream {
@@ -281,7 +281,7 @@ impl Inner {
         Some(delivery)
     }
 
-    /// Bytes were sent: a stream that is held for responses may go on.
+    /// Bytes were sent: a stream that is held for responses may continue.
     pub(super) fn retry_held(&mut self, init: &QpInit, out: &mut Outbox) {
         let Some(Blocked {
             why: Why::Responses { framed, accepted },
@@ -295,14 +295,14 @@ impl Inner {
         }
         self.resume(init, out);
         match &mut self.blocked {
-            // Framing alone is no sign that the peer takes anything.
+            // Framing alone does not show that the peer reads.
             Some(blocked) if accepted == self.accepted => blocked.until = blocked.until.min(until),
             Some(_) => {}
             None => out.wake_for_memory([init.number]),
         }
     }
 
-    /// The peer has taken nothing for as long as may be, and its own next request waits for that.
+    /// The peer has taken nothing for too long, and its own next request waits for that.
     pub(super) fn responses_overdue(&mut self, init: &QpInit, out: &mut Outbox) {
         self.cause.get_or_insert_with(|| {
             "the peer takes no response to its reads, and overwrites what they read".to_owned()
@@ -314,7 +314,7 @@ impl Inner {
         self.end(init, QpEvent::Failed, out);
     }
 
-    /// What is being sent is given up, but for answers that must leave before the Terminate does.
+    /// Drops what is being sent, except answers that must be sent before the Terminate.
     pub(super) fn keep_owed_answers(&mut self) {
         let stream = self.stream.as_ref().filter(|s| s.owes_answers());
         let mut owed = stream.map_or(0, |s| s.ledger().reads_in.len());
@@ -325,7 +325,7 @@ impl Inner {
         self.drop_responses(owed);
     }
 
-    /// The connection is broken: a stream that is held for responses goes on without them.
+    /// The connection is broken: a stream that is held for responses continues without them.
     pub(super) fn give_up_held_responses(&mut self, init: &QpInit, out: &mut Outbox) {
         if matches!(self.blocked, Some(b) if matches!(b.why, Why::Responses { .. })) {
             self.drop_current();
@@ -335,7 +335,7 @@ impl Inner {
         }
     }
 
-    /// Gives up all responses but the first `keep` that have not begun. One-touch memory that they spend is let go when no
+    /// Drops all responses but the first `keep` that have not begun. One-touch memory that they spend is invalidated when no
     /// grant is held (M9).
     pub(super) fn drop_responses(&mut self, keep: usize) {
         let keep = keep.min(self.owed.len());
@@ -344,7 +344,7 @@ impl Inner {
         }
     }
 
-    /// Gives up what is being sent.
+    /// Drops what is being sent.
     pub(super) fn drop_current(&mut self) {
         if let Some(Current::Answer(response, _)) = self.current.take() {
             self.touches.spent.extend(response.spend);

@@ -1,6 +1,5 @@
-//! What a queue pair holds behind its lock: queues, stream, and everything between post and completion.
-//! It is plain data; the neighbours of this file are its methods, cut by direction and moment.
-//! It refuses to lock anything itself.
+//! The state of a queue pair behind its lock: queues, stream, and everything between post and completion.
+//! It is plain data; its methods are in the other files of this folder, by direction and stage of a request.
 
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
@@ -26,38 +25,38 @@ use super::{Enabled, QpInit};
 use crate::receive::Receive;
 use crate::state::QpState;
 
-/// What a queue pair has done.
+/// Counters of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counters {
     /// Bytes received on the stream.
     pub bytes_in: u64,
     /// Bytes sent on the stream.
     pub bytes_out: u64,
-    /// Payload bytes, both ways, that went straight between the carrier and registered memory (M20).
+    /// Payload bytes, both ways, that were transferred directly between the carrier and registered memory (M20).
     pub bytes_direct: u64,
-    /// Messages the peer sent us, delivered.
+    /// Messages of the peer that were delivered.
     pub messages_in: u64,
-    /// Messages we began to send, those begun again included.
+    /// Messages begun, those begun again included.
     pub messages_out: u64,
     /// Messages of the peer that found no receive.
     pub rnr_sent: u64,
-    /// Requests of ours that found no receive.
+    /// Local requests that found no receive.
     pub rnr_received: u64,
 }
 
 impl Counters {
-    /// Bytes, both ways, that passed a buffer of ours: heads, trailers, and payload that was staged.
+    /// Bytes, both ways, that passed a buffer: headers, trailers, and payload that was staged.
     pub fn bytes_copied(&self) -> u64 {
         self.bytes_in + self.bytes_out - self.bytes_direct
     }
 }
 
-/// A request of the peer that we owe an answer.
+/// A request of the peer that is owed an answer.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) enum Owed {
     Read(Untagged, ReadRequest),
     ReadV2(Untagged, ReadV2Request),
-    /// It was executed: the last is what the word held before.
+    /// It was executed: the last value is the previous content of the word.
     Atomic(Untagged, AtomicRequest, u64),
 }
 
@@ -67,12 +66,12 @@ pub(super) struct Response {
     pub(super) owed: Owed,
     /// Bytes that later requests have changed since.
     pub(super) snapshot: Snapshot,
-    /// One-touch memory that goes with the response (M9).
+    /// One-touch memory that is spent with the response (M9).
     #[serde(skip)]
     pub(super) spend: Option<Spend>,
 }
 
-/// What is being sent.
+/// The message that is being sent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Current {
     /// A part of the request that was begun last.
@@ -87,7 +86,7 @@ impl Current {
     }
 }
 
-/// Everything behind the lock. What moves with a connection (V1) is all but what is marked.
+/// Everything behind the lock. All of it moves with a connection (V1), except fields marked `serde(skip)`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Inner {
     pub(super) state: QpState,
@@ -95,13 +94,13 @@ pub(super) struct Inner {
     /// Requests in posting order; the first `begun` of them have been begun.
     pub(super) sends: VecDeque<Wqe>,
     pub(super) begun: usize,
-    /// Requests that have completed: what the front of `sends` is numbered.
+    /// Requests that have completed: the number of the front of `sends`.
     pub(super) completed: u64,
-    /// Where posters leave requests.
+    /// The consuming ends of the work queues.
     #[serde(skip)]
     pub(super) heads: Heads,
     pub(super) claimed: Option<Receive>,
-    /// The shared receive queue keeps a receive for us.
+    /// The shared receive queue has reserved a receive for this queue pair.
     #[serde(skip)]
     pub(super) promised: bool,
     /// A receive of the shared queue is held for the peer.
@@ -109,82 +108,82 @@ pub(super) struct Inner {
     pub(super) holding: Option<Holding>,
     pub(super) owed: VecDeque<Response>,
     pub(super) current: Option<Current>,
-    /// Received and not yet understood.
+    /// Received and not yet parsed.
     pub(super) stage: Stage,
-    /// Long runs of payload came a moment ago, and the next one probably is, too; counts down.
+    /// Long runs of payload arrived recently, and the next one probably is long, too; counts down.
     pub(super) bulk: u8,
     /// Framed and not yet accepted.
     pub(super) outgo: Outgo,
     /// Stream bytes framed and accepted so far.
     pub(super) framed: u64,
     pub(super) accepted: u64,
-    /// Where the next response identifier comes from.
+    /// The next response identifier.
     pub(super) next_id: u32,
     /// The stream is not read further: a message of a standard peer waits for a receive, a request for its memory or for
-    /// responses to leave.
+    /// responses to be sent.
     pub(super) blocked: Option<Blocked>,
     /// A request that has arrived in full and waits with the stream.
     pub(super) deferred: Option<Box<Delivery>>,
-    /// The oldest answer waits behind a request that cannot go on.
+    /// The oldest answer waits behind a request that cannot continue.
     pub(super) answer_wait: AnswerWait,
     /// One-touch memory that is being touched (M9).
     #[serde(skip)]
     pub(super) touches: Touches,
-    /// The latest moment anybody told us of.
+    /// The latest time that was passed in.
     pub(super) now: Time,
     /// The peer is gone; nothing that needs it can succeed.
     pub(super) gone: bool,
-    /// The request with this number cannot go on and fails when all before it have ended.
+    /// The request with this number cannot continue and fails when all before it have ended.
     pub(super) doomed: Option<u64>,
     /// A draining queue finishes the requests before this one: those that had begun when it was told to drain.
     pub(super) drain_to: u64,
-    /// `SqDrained` has been told since the queue began to drain.
+    /// `SqDrained` has been raised since the queue began to drain.
     pub(super) drained: bool,
     /// The last message of an unreliable peer was a Write that memory refused.
     pub(super) write_dropped: bool,
-    /// Messages of an unreliable peer that memory refused. Whoever moves begins anew: a peer cannot bring that about.
+    /// Messages of an unreliable peer that memory refused. Not moved: a peer cannot cause a move.
     #[serde(skip)]
     pub(super) refusals: u8,
-    /// `LastWqe` has been told.
+    /// `LastWqe` has been raised.
     pub(super) last_wqe_told: bool,
     pub(super) enabled: Enabled,
     pub(super) rnr_timer: RnrTimer,
-    /// How long requests that a lost peer owes an answer go on waiting before they fail.
+    /// How long requests that wait for a lost peer's answer go on waiting before they fail.
     pub(super) grace: Duration,
-    /// The consumer does not notice that the peer is gone until it needs it: its connection stays, and runs the timer then.
+    /// A program notices that the peer is gone only when it needs it: the connection stays, and the timer starts then.
     pub(super) stays: bool,
-    /// They do, until then.
+    /// The end of that wait.
     pub(super) mourns_until: Option<Time>,
     pub(super) psns: Option<Psns>,
-    /// What the peer's capabilities must prove; none once they have.
+    /// The nonce that the peer's capabilities must show; `None` once they have.
     pub(super) proof: Option<u64>,
-    /// The same for a stream that fails if they do not, as any other stream fails. Not moved: a peer that has yet to prove it
-    /// keeps its queue pair where it is.
+    /// The same for a stream that fails like any other if they do not. Not moved: a queue pair cannot be moved before the peer has
+    /// shown it.
     #[serde(skip)]
     pub(super) demanded: Option<u64>,
-    /// The consumer's word on receivers that are not ready, and on reads at once.
+    /// The program's settings for receivers that are not ready, and for outstanding reads.
     pub(super) rnr_retry: Option<RnrRetry>,
     pub(super) read_depth: Option<u16>,
-    /// The peer takes atomics and immediate data.
+    /// The peer supports atomics and immediate data.
     pub(super) rfc7306: bool,
-    /// The last thing begun was an answer, so a request comes next.
+    /// An answer was begun last, so a request comes next.
     pub(super) answered_last: bool,
     pub(super) cause: Option<String>,
-    /// The last registration that could not be executed, and may be tried again (M4).
+    /// The last registration that failed, and may be tried again (M4).
     #[serde(skip)]
     pub(super) unregistered: Option<(u64, Unregistered)>,
     pub(super) counters: Counters,
     /// The peer is gone, by reset or not, behind a message that waits for a receive.
     pub(super) ending: Option<bool>,
-    /// A frame was begun that cannot be finished: the connection can only be broken off.
+    /// A frame was begun that cannot be finished: the connection can only be aborted.
     pub(super) severed: bool,
-    /// What the connection of a stream that is over carries before it is closed.
+    /// Bytes that the connection of a stream that is over sends before it is closed.
     #[serde(skip)]
     pub(super) parting: Vec<u8>,
-    /// Those are the stream's last words: nothing is framed behind them.
+    /// Those are the last bytes of the stream: nothing is framed after them.
     #[serde(skip)]
     pub(super) parted: bool,
-    /// The queue pair is destroyed; whoever still holds it can do nothing with it.
+    /// The queue pair is destroyed; handles to it that still exist have no effect.
     pub(super) retired: bool,
 }
 
@@ -243,7 +242,7 @@ impl Inner {
         }
     }
 
-    /// As if it had just been made, but for its counters; what was posted is dropped without a completion.
+    /// Resets everything but the counters; posted requests are dropped without a completion.
     pub(super) fn renew(&mut self) {
         while self.heads.next_send().is_some() {
             self.heads.ended(1);
@@ -252,8 +251,8 @@ impl Inner {
         self.begin_anew();
     }
 
-    /// As if it had just been made, but for its counters and for requests that were left and not yet found. Its function adds
-    /// up what went through it (V1), so nothing that was counted is forgotten.
+    /// Resets everything but the counters and requests that were posted and not yet taken in. Its function sums up the
+    /// counters (V1), so nothing that was counted is lost.
     pub(super) fn begin_anew(&mut self) {
         self.heads.ended(self.sends.len());
         let counters = self.counters;
@@ -261,7 +260,7 @@ impl Inner {
         self.counters = counters;
     }
 
-    /// How the peer of the stream wants things.
+    /// The features of the stream's peer that affect messages.
     pub(super) fn manner(&self) -> Manner {
         let has = |feature| self.stream.as_ref().is_some_and(|s| s.has(feature));
         Manner {
@@ -272,10 +271,10 @@ impl Inner {
 }
 
 impl QpInit {
-    /// Removes the completions that wait to be polled, of this queue pair and no other. A receive of a shared queue whose
+    /// Removes the completions of this queue pair that have not been polled. A receive of a shared queue whose
     /// completion is removed is consumed.
     ///
-    /// A queue that feeds a shared send queue (V6) keeps them: they are the outcome of requests that complete elsewhere.
+    /// A queue that feeds a shared send queue (V6) keeps them: they are the results of requests that complete elsewhere.
     pub(super) fn remove_completions(&self) {
         for cq in [&self.send_cq, &self.recv_cq] {
             if !cq.is_feeding() {

@@ -1,6 +1,5 @@
-//! Between requests and registered memory: gather, scatter, and what a refusal means to a peer.
-//! It promises that every piece is checked each time it is touched (M6, M7), and that nothing is half copied.
-//! It refuses to hold a grant longer than one frame.
+//! Access to registered memory for requests: gather, scatter, and the meaning of a refusal for a peer.
+//! Every element is checked each time it is accessed (M6, M7). A grant is not held longer than for one frame.
 
 use smallvec::SmallVec;
 use verbena_mem::{Access, Gather, Placement, Policy, Reach, Refusal, Unmapped};
@@ -12,19 +11,19 @@ use super::outgo::Granted;
 use super::wqe::{Payload, Wqe};
 use crate::wr::Sge;
 
-/// Grants on the pieces of one frame, with where each begins in the frame's payload.
+/// Grants on the elements of one frame, with the offset of each in the message.
 pub(super) type Pieces<'a> = SmallVec<[(u32, Gather<'a>); 2]>;
 
 /// The source of a frame's payload.
 pub(super) enum Source<'a> {
     Memory(Pieces<'a>),
-    /// The same in one piece, which nearly all requests have, with where it begins.
+    /// The same in one element, as for nearly all requests, with its offset.
     Piece(u32, Gather<'a>),
     Inline(&'a [u8]),
 }
 
 impl Source<'_> {
-    /// Appends `len` of the message's bytes from `offset` on. As many are appended if that fails, and the frame must not leave.
+    /// Appends `len` of the message's bytes from `offset` on. If that fails, as many are appended, and the frame must not be sent.
     #[inline]
     pub(super) fn append(&self, offset: u32, len: usize, to: &mut Vec<u8>) -> Result<(), Unmapped> {
         let end = to.len() + len;
@@ -102,17 +101,17 @@ pub(super) fn source<'a>(
     }
 }
 
-/// By whose right pieces of ours are written.
+/// Whose right decides whether local memory is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Right {
-    /// Our own (M6).
+    /// The local program's (M6).
     Local,
-    /// The peer's, who names the sink of a classic read: under *windows only* that must be a window (M7).
+    /// The peer's, which names the sink of a classic read: under *windows only* that must be a window (M7).
     Peer,
 }
 
 impl Right {
-    /// The right that places the answer to a read or an atomic.
+    /// The right for placing the response to a read or an atomic.
     pub(super) fn of_sink(init: &QpInit, classic_read: bool) -> Right {
         if classic_read && init.tpt.policy() == Policy::WindowsOnly {
             Right::Peer
@@ -133,7 +132,7 @@ impl Right {
     }
 }
 
-/// May every piece be written? Checked before a read or an atomic is asked for.
+/// Checks that every element may be written, before a read or an atomic is sent.
 pub(super) fn check_sink(init: &QpInit, sges: &[Sge], right: Right) -> Result<(), Refusal> {
     for sge in sges.iter().filter(|sge| sge.len > 0) {
         right.place(init, sge)?;
@@ -141,7 +140,7 @@ pub(super) fn check_sink(init: &QpInit, sges: &[Sge], right: Right) -> Result<()
     Ok(())
 }
 
-/// The entry of a piece that is not there yet: of a sink if a right is named, of a source otherwise (V5).
+/// The entry of an element, if it is pending: of a sink if a right is given, of a source otherwise (V5).
 pub(super) fn is_pending(init: &QpInit, sge: &Sge, sink: Option<Right>) -> Option<Stag> {
     let refused = match sink {
         _ if sge.len == 0 => None,
@@ -157,7 +156,7 @@ pub(super) fn is_pending(init: &QpInit, sge: &Sge, sink: Option<Right>) -> Optio
     }
 }
 
-/// Grants for bytes `offset..offset + len` of a list of pieces, one after the other until `each` has had enough.
+/// Grants for bytes `offset..offset + len` of a list of elements, one after the other until `each` returns false.
 pub(super) fn places<'a>(
     init: &'a QpInit,
     sges: &[Sge],
@@ -168,7 +167,7 @@ pub(super) fn places<'a>(
     if let [sge] = sges
         && let Some(part) = part_of(sge, offset, len)
     {
-        // In one piece, as nearly all are.
+        // One element, the usual case.
         each(right.place(init, &part)?);
         return Ok(());
     }
@@ -180,7 +179,7 @@ pub(super) fn places<'a>(
     Ok(())
 }
 
-/// Scatters `bytes` to the front of a list of pieces.
+/// Scatters `bytes` to the beginning of a list of elements.
 pub(super) fn scatter(init: &QpInit, sges: &[Sge], bytes: &[u8]) -> Result<(), Refusal> {
     let (mut rest, mut copied) = (bytes, Ok(0));
     let all = (0, bytes.len() as u32);
@@ -193,7 +192,7 @@ pub(super) fn scatter(init: &QpInit, sges: &[Sge], bytes: &[u8]) -> Result<(), R
     Ok(())
 }
 
-/// Bytes `offset..offset + len` of one piece, if there are any and it has them all.
+/// Bytes `offset..offset + len` of one element, if there are any and it has them all.
 fn part_of(sge: &Sge, offset: u32, len: u32) -> Option<Sge> {
     let has = len > 0 && offset.checked_add(len)? <= sge.len;
     has.then(|| Sge {
@@ -203,7 +202,7 @@ fn part_of(sge: &Sge, offset: u32, len: u32) -> Option<Sge> {
     })
 }
 
-/// The parts of a list that bytes `offset..offset + len` fall in, each with where it begins.
+/// The parts of a list that bytes `offset..offset + len` lie in, each with its offset.
 fn cut(sges: &[Sge], offset: u32, len: u32) -> impl Iterator<Item = (u32, Sge)> + '_ {
     let end = u64::from(offset) + u64::from(len);
     let mut at = 0_u64;
@@ -222,7 +221,7 @@ fn cut(sges: &[Sge], offset: u32, len: u32) -> impl Iterator<Item = (u32, Sge)> 
     })
 }
 
-/// A piece of ours as the table is asked for it.
+/// The access to a local element, for the table.
 pub(super) fn reach_of(init: &QpInit, sge: &Sge, needs: Access) -> Reach {
     Reach {
         stag: sge.stag,
@@ -234,10 +233,10 @@ pub(super) fn reach_of(init: &QpInit, sge: &Sge, needs: Access) -> Reach {
     }
 }
 
-/// A refusal as the protocol names it.
+/// The protocol's name for a refusal.
 pub(super) fn fault_of(refusal: &Refusal) -> AccessFault {
     match refusal {
-        // What is still pending when its time is over is as good as not there (V5).
+        // An entry that is still pending at its deadline counts as invalid (V5).
         Refusal::Stag { .. } | Refusal::Pending { .. } | Refusal::Kind { .. } => {
             AccessFault::InvalidStag
         }

@@ -1,6 +1,6 @@
-//! Changes of state: what the consumer asks for, what the connection brings, what time takes away.
-//! It promises that a refused change leaves everything as it was.
-//! It refuses to open or close connections; it says when one may be closed.
+//! State changes of a queue pair: by the program, by the connection, and by timeouts.
+//! A change that is not allowed leaves everything as it was. Connections are opened and closed elsewhere; `wants_close` says when one
+//! may be closed.
 
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use super::{Qp, QpInit};
 use crate::event::{Event, Outbox};
 use crate::state::{Personality, QpEvent, QpState, QpType};
 
-/// The first numbers of the two directions, as both sides were told out of band.
+/// The first packet sequence numbers of the two directions, as exchanged out of band.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Psns {
     /// Ours.
@@ -26,13 +26,13 @@ pub struct Psns {
 }
 
 impl Qp {
-    /// Asks for a state; false if it is refused.
+    /// Requests a state; false if the transition is not allowed.
     pub fn modify(&self, to: QpState, out: &mut Outbox) -> bool {
         self.attend(out, |inner, init, out| inner.modify(init, to, out))
     }
 
-    /// A stream is there whose peer must show this nonce in its capabilities. Until it has done so the stream is on
-    /// probation: if it ends before, for whatever reason, the queue pair is as if it had never been there.
+    /// Attaches a stream whose peer must show this nonce in its capabilities. Until it has done so the stream is on
+    /// probation: if it ends before, for whatever reason, the queue pair is as if it had never been attached.
     ///
     /// False if the state does not allow it; nothing has changed then.
     pub fn attach_unproven(&self, stream: Stream, nonce: u64, out: &mut Outbox) -> bool {
@@ -46,7 +46,7 @@ impl Qp {
     }
 
     /// The same for a queue pair whose program knows that it is connected: if the peer shows another nonce, the stream
-    /// fails, and the queue pair with it.
+    /// and the queue pair fail.
     pub fn attach_demanding(
         &self,
         stream: Stream,
@@ -61,13 +61,13 @@ impl Qp {
         })
     }
 
-    /// The peer of its stream has not shown the nonce yet that it must.
+    /// The peer of its stream has not shown the required nonce yet.
     pub fn is_unproven(&self) -> bool {
         self.desk
             .look(|inner| inner.proof.is_some() || inner.demanded.is_some())
     }
 
-    /// How often a peer that has no receive is asked again, from now on.
+    /// Sets how often a request is retried at a peer that has no receive.
     pub fn set_rnr_retry(&self, retry: RnrRetry, out: &mut Outbox) {
         self.attend(out, |inner, _, _| {
             inner.rnr_retry = Some(retry);
@@ -77,12 +77,12 @@ impl Qp {
         });
     }
 
-    /// How long requests that a lost peer owes an answer go on waiting before they fail; at first they do not.
+    /// Sets how long requests that wait for a lost peer's answer go on waiting before they fail; by default they fail at once.
     pub fn set_grace(&self, grace: Duration, out: &mut Outbox) {
         self.attend(out, |inner, _, _| inner.grace = grace);
     }
 
-    /// At most so many reads and atomics wait for an answer at once; the peer may allow fewer.
+    /// Limits the reads and atomics that are outstanding at once; the peer may allow fewer.
     pub fn limit_reads(&self, depth: u16, out: &mut Outbox) {
         self.attend(out, |inner, _, _| {
             inner.read_depth = Some(depth);
@@ -92,12 +92,12 @@ impl Qp {
         });
     }
 
-    /// It has a stream, be it one that ended.
+    /// It has a stream, possibly one that ended.
     pub fn has_stream(&self) -> bool {
         self.desk.look(|inner| inner.stream.is_some())
     }
 
-    /// The numbers that a consumer which connects by hand gives its queue pair before it sends.
+    /// Sets the packet sequence numbers of a queue pair that is connected out of band, before it sends.
     pub fn set_psns(&self, psns: Psns, out: &mut Outbox) {
         self.attend(out, |inner, _, _| inner.psns = Some(psns));
     }
@@ -113,7 +113,7 @@ impl Inner {
             QpState::Err => {
                 self.cause
                     .get_or_insert_with(|| "the consumer asked for it".to_owned());
-                // InfiniBand: nobody is told; who needs an answer will miss it.
+                // InfiniBand: the peer is not notified; its requests that need an answer time out.
                 if init.personality == Personality::Iwarp {
                     self.abort();
                 }
@@ -121,7 +121,7 @@ impl Inner {
                 self.flush(init, out);
             }
             QpState::Reset => {
-                // A stream on probation ends without a word.
+                // A stream on probation ends without a message.
                 let proven = self.proof.is_none();
                 let parting = if proven {
                     self.last_words(init)
@@ -131,7 +131,7 @@ impl Inner {
                 self.give_back(init, out);
                 self.renew();
                 self.part(parting);
-                // In here, where nothing else can complete work of this queue pair.
+                // Under the lock, where nothing else can complete work of this queue pair.
                 init.remove_completions();
             }
             // RDMAC: a graceful close needs an empty send queue.
@@ -183,14 +183,14 @@ impl Inner {
         Some(last)
     }
 
-    /// The queue pair sends from now on; a peer that was told which number to expect compares (docs/extensions.md).
+    /// The queue pair sends from now on; a peer that was told the number compares it (docs/extensions.md).
     fn announce_active(&mut self) {
         if let (Some(stream), Some(psns)) = (&mut self.stream, self.psns) {
             stream.announce_active(psns.send);
         }
     }
 
-    /// The peer said who it is; false if it cannot prove it.
+    /// The peer sent its capabilities; false if its nonce is wrong.
     pub(super) fn peer_introduced(&mut self, init: &QpInit, caps: &Caps, out: &mut Outbox) -> bool {
         let qp = init.number;
         if self.proof.is_some_and(|proof| proof != caps.nonce) {
@@ -209,8 +209,8 @@ impl Inner {
         true
     }
 
-    /// A stream on probation ends without a trace; true if this one was. Neither side has said anything on it but who it
-    /// is: requests wait for that.
+    /// Drops a stream on probation without a trace; true if it was one. Neither side has sent anything on it but its
+    /// capabilities: requests wait for the proof.
     pub(super) fn forsake(&mut self) -> bool {
         let unproven = self.proof.take().is_some();
         if unproven {
@@ -222,7 +222,7 @@ impl Inner {
         unproven
     }
 
-    /// The peer's queue pair sends from now on; false if it is not the one that ours was told of.
+    /// The peer's queue pair sends from now on; false if its number is not the expected one.
     pub(super) fn peer_active(&mut self, init: &QpInit, psn: Psn, out: &mut Outbox) -> bool {
         let Some(expected) = self.psns.map(|psns| psns.receive).filter(|e| *e != psn) else {
             return true;
@@ -262,7 +262,7 @@ impl Inner {
         }
         self.rfc7306 = rfc7306;
         if matches!(next, QpState::Rts | QpState::Sqd) {
-            // Drained or not, it has been told to send before.
+            // It may send at once, and this stream has not announced it yet.
             self.announce_active();
         }
         true
@@ -277,7 +277,7 @@ impl Inner {
             self.give_up_held_responses(init, out);
         }
         if self.blocked.is_some() {
-            // A message that is here already waits for a receive, and its sender knows it as sent: the end comes after it.
+            // A message that has arrived waits for a receive, and is complete for its sender: the end is processed after it.
             self.ending = Some(reset || self.ending == Some(true));
             return;
         }
@@ -287,7 +287,7 @@ impl Inner {
         let cut = stream.handle_eof(self.stage.len()).is_err();
         if reset {
             stream.drop_answers();
-            // Nobody takes it, and it must not keep the connection from being closed.
+            // The peer does not take them any more, and they must not keep the connection from being closed.
             self.outgo.clear();
         }
         if self.gone {
@@ -299,7 +299,7 @@ impl Inner {
         out.push(Event::Disconnected { qp });
         let idle = self.sends.is_empty() && self.owed.is_empty() && self.current.is_none();
         match init.personality {
-            // InfiniBand knows no goodbye: only requests that need the peer notice.
+            // InfiniBand has no orderly close: only requests that need the peer notice.
             Personality::Roce => self.stays = init.qp_type == QpType::Rc && !self.grace.is_zero(),
             Personality::Iwarp if idle && !cut && !reset => {
                 self.end_gently(init, out);
@@ -314,7 +314,7 @@ impl Inner {
     /// Nothing is left of the connection.
     pub(super) fn closed(&mut self, init: &QpInit, out: &mut Outbox) {
         if !self.gone && !self.retired {
-            // Ours was the last word: the consumer is told of the end all the same.
+            // This side closed last; the event is raised nevertheless.
             self.gone = true;
             out.push(Event::Disconnected { qp: init.number });
         }
@@ -325,7 +325,7 @@ impl Inner {
         // RDMAC: Closing ends in Idle, from where another stream may begin.
         if was == QpState::Closing && self.state != was {
             let (state, cause) = (self.state, self.cause.take());
-            // A receive that was posted a moment ago is one for the next stream.
+            // A receive that was posted just now is for the next stream.
             self.begin_anew();
             (self.state, self.cause) = (state, cause);
         }
@@ -333,14 +333,14 @@ impl Inner {
 
     pub(super) fn peer_dead(&mut self, init: &QpInit, out: &mut Outbox) {
         if init.qp_type == QpType::Uc {
-            // An unreliable connection does not notice; where there never was a peer, what it sends goes nowhere.
+            // An unreliable connection does not notice; if there never was a peer, its messages are discarded.
             self.gone |= self.stream.is_none();
             return;
         }
         if self.sends.is_empty() || self.state.flushes() {
             return;
         }
-        // What it has not taken by now it never will.
+        // Bytes that the peer has not taken by now are given up.
         self.outgo.clear();
         self.severed = true;
         self.gone = true;
@@ -359,7 +359,7 @@ impl Inner {
         let rnr = self.stream.as_ref().and_then(Stream::deadline);
         let mourned = self.mourns_until.filter(|_| self.is_mourning());
         match (rnr, self.wait_ends(), mourned) {
-            // Nearly always.
+            // The usual case.
             (None, None, None) => None,
             (rnr, waits, mourned) => rnr.into_iter().chain(waits).chain(mourned).min(),
         }
@@ -368,7 +368,7 @@ impl Inner {
     pub(super) fn time_passed(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
         self.now = self.now.max(now);
         if let Some(stream) = &mut self.stream {
-            // What follows from it happens when requests are completed.
+            // The consequences follow when requests are completed.
             stream.handle_timeout(now);
         }
         self.wait_passed(init, now, out);
@@ -385,7 +385,7 @@ impl Inner {
             || (!waits && self.outgo.is_empty() && (over || closing) && self.nothing_left_to_say())
     }
 
-    /// Requests wait for a peer that is lost, until their time is over.
+    /// Requests wait for a lost peer until the grace period is over.
     fn is_mourning(&self) -> bool {
         let until = self.mourns_until.is_some_and(|until| self.now < until);
         until && !self.sends.is_empty() && !self.state.flushes()

@@ -1,6 +1,6 @@
-//! What is framed and not yet accepted: bytes of our own, and between them payload that is still where its owner keeps it.
-//! It promises that bytes leave in the order they were framed, and that payload left in place is looked up anew for every write.
-//! It refuses to know what a frame says; it knows where each begins, since a frame once begun must be finished.
+//! What is framed and not yet accepted: bytes in a buffer, and between them payload that is still in its owner's memory.
+//! Bytes are sent in the order in which they were framed, and payload in place is looked up anew for every write. Where each frame
+//! begins is recorded, since a frame once begun must be finished.
 
 use core::ops::Range;
 use serde::{Deserialize, Serialize};
@@ -12,31 +12,31 @@ use verbena_stream::{Frame, Plain};
 
 use super::inner::Owed;
 
-/// A buffer larger than this is given back when it is empty: an idle queue pair holds no memory for data.
+/// A buffer larger than this is freed when it is empty: an idle queue pair holds no memory for data.
 const KEEP: usize = 1024;
 
-/// Bytes that were accepted are dropped from the front once they are this many and most of the buffer.
+/// Accepted bytes are dropped from the front once they are this many and most of the buffer.
 const SHIFT: usize = 64 << 10;
 
-/// Whose payload it is.
+/// What the payload belongs to.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) enum Origin {
-    /// Of the request with this number since the connection began.
+    /// The request with this number since the connection began.
     Request(u64),
-    /// Of the answer to this request of the peer.
+    /// The answer to this request of the peer.
     Answer(Owed),
 }
 
-/// Payload that stands between two of our own bytes.
+/// Payload between two bytes of the buffer.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Cut {
     pub(super) origin: Origin,
     /// Bytes from the message's start.
     pub(super) offset: u32,
     pub(super) len: u32,
-    /// Where its frame begins among our own bytes.
+    /// Where its frame begins in the buffer.
     frame_at: usize,
-    /// Before which of our own bytes it stands.
+    /// The position in the buffer before which it is sent.
     at: usize,
 }
 
@@ -49,7 +49,7 @@ impl Cut {
     }
 }
 
-/// Grants on the pieces of one cut.
+/// Grants on the elements of one cut.
 pub(super) type Granted<'a> = SmallVec<[Gather<'a>; 2]>;
 
 /// Payload that is refused now.
@@ -60,7 +60,7 @@ pub(super) struct Refused {
     pub(super) begun: bool,
 }
 
-/// Frames on their way. Invariant: cuts are in order of `at`, and none stands before `taken`.
+/// Frames to be sent. Invariant: cuts are in order of `at`, and none is before `taken`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Outgo {
     bytes: Vec<u8>,
@@ -68,7 +68,7 @@ pub(super) struct Outgo {
     cuts: VecDeque<Cut>,
     /// Bytes of all cuts.
     cut_bytes: usize,
-    /// Control frames behind a cut, none of them begun. They are numbered, so they leave even if the cut does not.
+    /// Control frames behind a cut, none of them begun. They are numbered, so they are sent even if the cut is not.
     controls: VecDeque<Range<usize>>,
 }
 
@@ -77,7 +77,7 @@ impl Outgo {
         self.bytes.len() - self.taken + self.cut_bytes
     }
 
-    /// Cuts lie where they can.
+    /// The invariant holds, and cuts lie in the buffer.
     pub(super) fn is_sound(&self) -> bool {
         let mut at = self.taken;
         let ordered = self.cuts.iter().all(|cut| {
@@ -109,7 +109,7 @@ impl Outgo {
         !self.cuts.is_empty() && self.cuts.iter().any(|cut| cut.owed().is_some())
     }
 
-    /// Copies the payload of all answers, if `changes` says so of any of it; `find` grants payload. What is refused stays as
+    /// Copies the payload of all answers, if `changes` returns true for any of it; `find` grants payload. Refused payload stays as
     /// it is, and is refused in its turn.
     pub(super) fn copy_answers<'a>(
         &mut self,
@@ -125,7 +125,7 @@ impl Outgo {
             return;
         }
         let (mut bytes, mut at) = (Vec::with_capacity(self.bytes.len() + self.cut_bytes), 0);
-        // Where payload was put in, and how much.
+        // Where payload was inserted, and how much.
         let mut grown: Vec<(usize, usize)> = Vec::new();
         let mut cuts = VecDeque::with_capacity(self.cuts.len());
         for mut cut in self.cuts.drain(..) {
@@ -160,7 +160,7 @@ impl Outgo {
         self.bytes.len()
     }
 
-    /// Takes the last frame back, which began there and has no payload in place.
+    /// Removes the last frame, which began there and has no payload in place.
     pub(super) fn take_back(&mut self, began: usize) {
         self.bytes.truncate(began);
     }
@@ -176,7 +176,7 @@ impl Outgo {
         frame.append(&mut self.bytes, append);
     }
 
-    /// Adds a control frame: it may stand between any two frames, and stays if those around it are given up.
+    /// Adds a control frame: it may be between any two frames, and stays if those around it are dropped.
     pub(super) fn put_control(&mut self, frame: &Frame) {
         let at = self.bytes.len();
         frame.append(&mut self.bytes, |_, _, _| ());
@@ -197,14 +197,14 @@ impl Outgo {
         }
     }
 
-    /// The payload of a frame may stay where it is until it leaves: nothing is summed over it, and no marker behind it
-    /// counts on it should it be refused.
+    /// The payload of a frame may stay in place until it is sent: it has no CRC, and no marker after it depends on it
+    /// should it be refused.
     pub(super) fn takes_in_place(frame: &Frame, direct_min: u32) -> bool {
         let long = u32::from(frame.payload_len()) >= direct_min.max(1);
         long && frame.is_plain() && !frame.is_marked()
     }
 
-    /// Adds a frame whose payload stays where it is.
+    /// Adds a frame whose payload stays in place.
     pub(super) fn put_in_place(&mut self, frame: &Frame, origin: Origin) {
         let frame_at = self.bytes.len();
         self.bytes.extend_from_slice(frame.head());
@@ -220,9 +220,9 @@ impl Outgo {
         self.bytes.extend_from_slice(frame.trailer());
     }
 
-    /// Names as many bytes as `sources` takes; `find` grants the bytes of a cut.
+    /// Adds as many bytes as `sources` takes; `find` grants the bytes of a cut.
     ///
-    /// Returns payload that is refused; then whatever stands before its frame is named, and nothing else.
+    /// Returns payload that is refused; then only the bytes before its frame are added.
     pub(super) fn sources<'a>(
         &'a self,
         sources: &mut Sources<'a>,
@@ -260,7 +260,7 @@ impl Outgo {
         }
     }
 
-    /// Payload in place that stands next.
+    /// The next payload in place.
     pub(super) fn front(&self) -> Option<&Cut> {
         self.cuts.front()
     }
@@ -296,7 +296,7 @@ impl Outgo {
         direct
     }
 
-    /// Nothing more is leaving for now.
+    /// Nothing more is sent for now.
     pub(super) fn rest(&mut self) {
         if self.is_empty() && self.bytes.capacity() > KEEP {
             self.bytes = Vec::new();
@@ -311,7 +311,7 @@ impl Outgo {
             self.bytes.clear();
             return;
         }
-        // The head of a frame that the peer has in part stays: it shows that the frame is begun.
+        // The header of a frame that the peer has in part stays: it shows that the frame is begun.
         let gone = self
             .cuts
             .front()
@@ -329,7 +329,7 @@ impl Outgo {
         }
     }
 
-    /// Gives up all frames that are left, but for control frames behind payload in place.
+    /// Drops all frames that are left, except control frames behind payload in place.
     pub(super) fn give_up(&mut self) {
         let mut bytes = Vec::new();
         for control in &self.controls {
@@ -341,8 +341,8 @@ impl Outgo {
         };
     }
 
-    /// Copies all payload, which then belongs to nobody else any more. From refused payload on everything is given up,
-    /// but for control frames.
+    /// Copies all payload, which then needs no registered memory. From refused payload on everything is dropped,
+    /// except control frames.
     pub(super) fn copy_payload<'a>(
         &mut self,
         find: impl Fn(&Cut) -> Result<Granted<'a>, Refusal>,

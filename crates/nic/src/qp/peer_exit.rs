@@ -1,4 +1,4 @@
-//! The end of the peer's process, as its kernel shows it: which requests it had executed without having said so.
+//! The end of the peer's process, as shown by its kernel: which requests it had executed without having acknowledged them.
 //! Only a FIN proves something, and only if the peer would have announced an orderly close.
 
 use verbena_stream::requester;
@@ -15,11 +15,11 @@ use crate::wc::Status;
 impl Inner {
     /// The peer has closed its direction, with so many of our bytes undelivered to its process.
     ///
-    /// A process that dies between executing a request and acknowledging it takes the acknowledgement along. A Verbena
+    /// A process that dies between executing a request and acknowledging it never sends the acknowledgement. A Verbena
     /// peer that closes in good order announces it (`Features::CLOSING_ACK`). Without that the close is the end of the
-    /// process, and a FIN instead of a reset says that the process had read every byte that its TCP acknowledged: each
-    /// complete request among them was executed, unless a request before it was refused (docs/connections.md). A proxy ends
-    /// TCP on its own and has bytes that the process never read, so the connection must be known to be direct.
+    /// process, and a FIN instead of a reset means that the process had read every byte that its TCP acknowledged: each
+    /// complete request among them was executed, unless a request before it was refused (docs/connections.md). A proxy terminates
+    /// TCP itself and has bytes that the process never read, so the connection must be known to be direct.
     pub(super) fn presume_executed(&mut self, init: &QpInit, undelivered: Option<u64>) {
         let tracked = init.personality == Personality::Roce && init.qp_type == QpType::Rc;
         let Some(undelivered) = undelivered.filter(|_| tracked && !self.gone) else {

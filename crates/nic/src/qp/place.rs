@@ -1,6 +1,6 @@
 //! Where received payload goes: memory of a Write, the claimed receive, the sink of a read.
-//! It promises that rights are looked up anew for every run (M6, M7) and that a refusal strikes whom it should.
-//! It refuses to know how the bytes get there: copied from a stage, or read straight from the carrier.
+//! Rights are checked anew for every run (M6, M7), and a refusal is attributed to the peer, the receive or the request at fault.
+//! The same code serves bytes copied from a stage and bytes read directly from the carrier.
 
 use verbena_mem::{Access, Placement, Reach, Refusal, Targets};
 use verbena_stream::{Place, Run, Stream, Violation};
@@ -18,25 +18,25 @@ use crate::event::{Event, Outbox};
 use crate::state::{QpEvent, QpType};
 use crate::wc::Status;
 
-/// Short runs after which a stream of long ones counts as over: the end of a long message is often one.
+/// Short runs after which a sequence of long ones counts as over: the end of a long message is often short.
 pub(super) const BULK: u8 = 3;
 
 /// Messages of an unreliable peer that memory refuses before its connection ends (docs/connections.md).
 const MAX_REFUSALS: u8 = 16;
 
-/// Why payload cannot go where it should.
+/// Why payload cannot be placed.
 #[derive(Clone, Copy)]
 pub(super) enum Astray {
-    /// The peer reached for what it may not have, or our receive is bad.
+    /// The peer accessed memory that it may not, or the memory of the receive is invalid.
     Violation(Violation),
-    /// The sink of the request at this position is bad.
+    /// The sink of the request at this position is invalid.
     Sink(usize, Refusal),
-    /// This entry is not there yet; if it does not come in time, that is a violation (V5).
+    /// This entry is pending; if it is not registered in time, that is a violation (V5).
     Pending(Stag, Violation),
 }
 
 impl Astray {
-    /// A refusal that means this violation, unless the entry is merely pending.
+    /// The violation of a refusal, unless the entry is merely pending.
     fn of(refusal: &Refusal, violation: Violation) -> Astray {
         match refusal {
             Refusal::Pending { stag } => Astray::Pending(*stag, violation),
@@ -45,20 +45,20 @@ impl Astray {
     }
 }
 
-/// What became of payload.
+/// Result of placing payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Placed {
-    /// It is in its place, or thrown away for good reason.
+    /// It was placed, or discarded for good reason.
     Done,
-    /// Nothing of it: its memory is not there yet or wanted by a response, and the stream is held.
+    /// Nothing of it was placed: its memory is pending or needed by a response, and the stream is held.
     Held,
-    /// Memory refused, and the stream is over.
+    /// Memory refused it, and the stream is over.
     Over,
 }
 
 impl Inner {
-    /// Grants on the `len` bytes at a place, one after the other until `each` has had enough. Returns what is new about
-    /// one-touch memory, if anything is (M9).
+    /// Grants on the `len` bytes at a place, one after the other until `each` returns false. Returns the new state of
+    /// one-touch memory, if it changes (M9).
     fn resolve<'a>(
         &self,
         init: &'a QpInit,
@@ -111,7 +111,7 @@ impl Inner {
         }
     }
 
-    /// The request whose answer is being received, and where that goes.
+    /// The request whose response is being received, and its sink.
     fn sink(&self) -> Option<(usize, &Payload)> {
         let head = self.stream.as_ref()?.ledger().reads_out.head()?;
         let at = self.find(head.rsn)?;
@@ -135,7 +135,7 @@ impl Inner {
         self.note_run(init, run.len);
         loop {
             let (mut rest, mut copied) = (bytes, Ok(0));
-            // The whole run is judged, however little of it is here: what leaves its buffer is not placed in part.
+            // The whole run is checked, however little of it is here: a run that exceeds its buffer is not placed in part.
             let verdict = self.resolve(init, run.place, run.len, |place| {
                 copied = place.write(0, rest);
                 rest = &rest[copied.unwrap_or(0)..];
@@ -156,7 +156,7 @@ impl Inner {
                         self.hold(init, stag, violation);
                         return Placed::Held;
                     }
-                    // It was settled a moment ago, and never is pending again: look once more.
+                    // The registration ended meanwhile, and is never pending again: try once more.
                 }
                 Err(astray) if self.stray(init, astray, bytes.len(), out) => return Placed::Done,
                 Err(_) => return Placed::Over,
@@ -164,9 +164,9 @@ impl Inner {
         }
     }
 
-    /// Names the places of a run that is long enough to be read straight into them; returns their bytes.
+    /// Adds the places of a run that is long enough to be read directly into them; returns their bytes.
     ///
-    /// `None` if memory refused, with all that follows from it, is not there yet, or is wanted by a response.
+    /// `None` if memory refused it, with all consequences, is pending, or is needed by a response.
     pub(super) fn name_places<'a>(
         &mut self,
         init: &'a QpInit,
@@ -174,7 +174,7 @@ impl Inner {
         out: &mut Outbox,
     ) -> Option<Direct> {
         let run = self.stream.as_mut().and_then(Stream::pending);
-        // The end of a long run, where the carrier stopped inside it, goes where the rest of it went.
+        // The end of a long run, where the carrier stopped inside it, is read directly like the rest of it.
         let least = if self.bulk > 0 {
             1
         } else {
@@ -203,28 +203,28 @@ impl Inner {
                 })
             }
             Err(Astray::Pending(stag, violation)) => {
-                // If it was settled a moment ago, the next attempt finds it so.
+                // If the registration ended meanwhile, the next attempt finds it.
                 if waits(init, stag) {
                     self.hold(init, stag, violation);
                 }
                 None
             }
             Err(astray) => {
-                // What memory refuses is thrown away from here on, so nothing of it is in the way of the next read.
+                // A refused message is discarded from here on, so nothing of it is left for the next read.
                 self.stray(init, astray, 0, out);
                 None
             }
         }
     }
 
-    /// Something is new about one-touch memory. Nothing is taken away by it: grants may be held.
+    /// Records the new state of one-touch memory. Nothing is invalidated here: grants may be held.
     fn note(&mut self, touching: Option<Touching>) {
         if let Some(touching) = touching {
             self.touches.write = touching;
         }
     }
 
-    /// Payload reached its place.
+    /// Tells the stream that payload was placed.
     pub(super) fn placed(&mut self, n: usize) {
         if let Some(stream) = &mut self.stream {
             stream.placed(n as u32);
@@ -245,10 +245,10 @@ impl Inner {
         let Some(stream) = &mut self.stream else {
             return false;
         };
-        // An unreliable connection drops what memory refuses a peer and tells nobody; a receive that its own side
-        // put into bad memory is another matter, and must end.
+        // An unreliable connection silently drops a message that memory refuses; a receive that the local program
+        // posted with invalid memory is another matter, and must end.
         if init.qp_type == QpType::Uc && violation != Violation::ReceiveBuffer {
-            // Who names an entry that is pending has not guessed it.
+            // A peer that names a pending entry has not guessed it.
             let guessed = matches!(astray, Astray::Violation(_));
             if guessed && !self.overlook(init, &violation, out) {
                 return false;
@@ -264,7 +264,7 @@ impl Inner {
         false
     }
 
-    /// Memory refused a message of an unreliable peer, which is dropped in silence; false if it was one too many, and the stream
+    /// Memory refused a message of an unreliable peer, which is dropped silently; false if the limit is reached, and the stream
     /// is over. Otherwise a peer could try STags until one of them is right.
     pub(super) fn overlook(
         &mut self,
@@ -288,7 +288,7 @@ impl Inner {
         false
     }
 
-    /// The memory that the stream waited for did not come in time; false if the stream is over.
+    /// The memory that the stream waited for was not registered in time; false if the stream is over.
     pub(super) fn forgo(
         &mut self,
         init: &QpInit,
@@ -298,7 +298,7 @@ impl Inner {
         self.stray(init, Astray::Pending(stag, violation), 0, out)
     }
 
-    /// The carrier says that a place it was given is not memory: its owner unmapped what it had registered.
+    /// A target passed to the carrier is not mapped: its owner unmapped registered memory.
     pub(super) fn fault(&mut self, init: &QpInit, out: &mut Outbox) {
         let place = self.stream.as_mut().and_then(Stream::pending);
         let sink = self.sink().map(|(at, _)| at);
@@ -324,7 +324,7 @@ impl Inner {
         }
     }
 
-    /// The request whose part has this number.
+    /// The request that has this request sequence number.
     pub(super) fn find(&self, rsn: Rsn) -> Option<usize> {
         self.sends
             .iter()
@@ -333,10 +333,10 @@ impl Inner {
     }
 }
 
-/// How much of a read goes straight to its place.
+/// How much of a read goes directly to its place.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Direct {
     pub(super) bytes: usize,
-    /// That is the whole run: what follows it may be read along.
+    /// That is the whole run: bytes that follow it may be read with it.
     pub(super) all: bool,
 }

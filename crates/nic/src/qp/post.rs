@@ -1,6 +1,6 @@
-//! Posting: a request is judged, copied and left for whoever runs the connection.
-//! It promises that a refused request changes nothing, and that a request posted to a failed queue pair flushes at once.
-//! It refuses to start work; that happens when the stream has room.
+//! Posting: a request is checked, copied and queued for the thread that runs the connection.
+//! A rejected request changes nothing, and a request posted to a failed queue pair flushes at once. Work starts later, when the
+//! stream has room.
 
 use super::inner::Inner;
 use super::wqe::{Progress, Wqe};
@@ -20,12 +20,12 @@ pub enum PostError {
     /// The queue is full.
     #[error("the queue is full with {0} requests")]
     Full(usize),
-    /// Too many pieces, or too few.
+    /// Too many scatter or gather elements.
     #[error("{got} pieces, at most {limit}")]
     Pieces {
-        /// Pieces given.
+        /// Elements given.
         got: usize,
-        /// Pieces allowed.
+        /// Elements allowed.
         limit: usize,
     },
     /// The data is longer than a message can be, or an atomic's is not eight bytes.
@@ -39,7 +39,7 @@ pub enum PostError {
         /// Bytes allowed.
         limit: usize,
     },
-    /// A queue pair with a shared receive queue has none of its own, and a channel of a shared send queue takes sends from there.
+    /// Receives of a queue pair with a shared receive queue and sends of a channel are posted to the shared queue.
     #[error("requests are posted to the shared queue, not to the queue pair")]
     Shared,
     /// V6: the shared send queue has no such channel, or has detached it.
@@ -57,14 +57,14 @@ impl From<receive::PostError> for PostError {
 }
 
 impl Qp {
-    /// Adds a request to the send queue and sees to what can be done without sending.
+    /// Adds a request to the send queue and does what can be done without sending.
     pub fn post_send(&self, wr: &SendWr<'_>, out: &mut Outbox) -> Result<(), PostError> {
         self.queue_send(wr)?;
         self.ring(out);
         Ok(())
     }
 
-    /// Adds a receive, and goes on with a message that waits for it.
+    /// Adds a receive, and continues with a message that waits for it.
     pub fn post_receive(&self, wr: &ReceiveWr<'_>, out: &mut Outbox) -> Result<(), PostError> {
         if self.queue_receive(wr)? {
             self.ring(out);
@@ -72,10 +72,10 @@ impl Qp {
         Ok(())
     }
 
-    /// Leaves a request for whoever runs the connection, and waits for nobody.
+    /// Queues a request for the thread that runs the connection, without blocking.
     ///
-    /// Several can be left before the connection is told of them: then [`try_transmit`](Qp::try_transmit) or
-    /// [`ring`](Qp::ring), or they are found late.
+    /// After one or several of them the caller calls [`try_transmit`](Qp::try_transmit) or [`ring`](Qp::ring); otherwise they are
+    /// found late.
     pub fn queue_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         let state = self.tails.marks.state();
         if !state.takes_sends() {
@@ -99,8 +99,8 @@ impl Qp {
         }
     }
 
-    /// Leaves a receive for whoever runs the connection, and waits for nobody. True if the connection must be told of it:
-    /// [`ring`](Qp::ring) then, and send.
+    /// Queues a receive for the thread that runs the connection, without blocking. True if the connection needs it now: the caller
+    /// then calls [`ring`](Qp::ring), and sends.
     pub fn queue_receive(&self, wr: &ReceiveWr<'_>) -> Result<bool, PostError> {
         if self.init.srq.is_some() {
             return Err(PostError::Shared);
@@ -118,27 +118,27 @@ impl Qp {
         }
     }
 
-    /// The shared receive queue has one for us, as it promised.
+    /// The shared receive queue has reserved a receive for this queue pair.
     pub fn receive_ready(&self, out: &mut Outbox) {
         self.attend(out, Inner::receive_is_there);
     }
 }
 
 impl Inner {
-    /// Finds what was posted meanwhile.
+    /// Takes in what was posted meanwhile.
     pub(super) fn absorb(&mut self, init: &QpInit, out: &mut Outbox) {
         while let Some(mut wqe) = self.heads.next_send() {
-            // Its poster may not have known where the queue pair stands by now.
+            // The state may have changed since it was posted.
             if self.state.flushes_sends() {
                 wqe.progress = Progress::Done(Status::WrFlushErr);
             } else if !self.state.takes_sends() {
-                // It was emptied, and requests of that time end without a completion.
+                // It was reset; requests posted before end without a completion.
                 self.heads.ended(1);
                 continue;
             }
             self.sends.push_back(wqe);
         }
-        // Who is calm leaves receives where they are until a message needs one.
+        // In the calm state receives stay in their queue until a message needs one.
         if !self.heads.is_calm() && self.heads.has_receive() {
             match self.state {
                 QpState::Reset => while self.heads.next_receive().is_some() {},

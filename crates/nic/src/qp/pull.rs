@@ -1,6 +1,6 @@
-//! The receiving half of the contract that moves all bytes: names places, has them filled, acts on the count.
-//! It promises that a long run of payload is read straight into its memory and that nothing else is read along but a short stage.
-//! It refuses to read while a message waits for a receive that a standard peer cannot be asked to send again.
+//! Receiving: passes the places of the next bytes to the carrier, and processes the count.
+//! A long run of payload is read directly into its memory, and with it only a short stage. Nothing is read while a message waits for a
+//! receive and its sender, a standard peer, cannot be asked to send it again.
 
 use verbena_mem::Targets;
 use verbena_stream::responder::Due;
@@ -13,16 +13,16 @@ use crate::carrier::{Carrier, Moved};
 use crate::event::Outbox;
 use crate::state::QpState;
 
-/// What one attempt to receive came to.
+/// Result of an attempt to receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Receiving {
-    /// So many bytes came; there may be more.
+    /// So many bytes arrived; there may be more.
     Some(usize),
-    /// Nothing is there now.
+    /// There are none now.
     Dry,
-    /// A message waits for a receive, or payload for its memory: nothing is read until it is there or the time is over.
+    /// A message waits for a receive, or payload for its memory: nothing is read until then or until the deadline.
     Held,
-    /// Nothing will come any more.
+    /// No more bytes will arrive.
     Ended,
 }
 
@@ -37,17 +37,17 @@ pub enum Wants {
     Send,
 }
 
-/// What came of receiving.
+/// Result of receiving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Received {
-    /// What came in.
+    /// What was received.
     pub receiving: Receiving,
-    /// What is to go out.
+    /// What is to be sent.
     pub wants: Wants,
 }
 
 impl Inner {
-    /// Looked at without trying: "send" if in doubt.
+    /// Determined without trying to send: [`Wants::Send`] if in doubt.
     pub(super) fn wants(&self) -> Wants {
         let Some(stream) = &self.stream else {
             return Wants::Send;
@@ -86,15 +86,15 @@ impl Inner {
         let staged = !self.stage.is_empty();
         let missing = self.stage.missing();
         let mut direct = 0;
-        // In a stream of long runs only the next head is read along, so that the run behind it goes directly, too; a frame
-        // that is summed is read to where it is summed, so that no part of it is copied there.
+        // In a sequence of long runs only the next header is read along, so that the run behind it is read directly, too; a frame
+        // with a CRC is read to the buffer in which it is checked, so that no part of it is copied there.
         let ahead = scratch.len().min(init.transfer.lookahead.max(1));
         let most = if self.bulk == 0 { scratch.len() } else { ahead };
         let (room, moved) = {
-            // Ends where it stands: to drop it by name would copy it first.
+            // Dropped at the end of the block: `drop(targets)` would copy it first.
             let mut targets = Targets::new();
             if staged {
-                // The rest of what is staged goes behind it, so that it is understood where it lies.
+                // The rest of what is staged is read behind it, so that it is parsed in place.
                 targets.stage(self.stage.room(missing));
                 targets.stage(&mut scratch[..most]);
             } else {
@@ -108,7 +108,7 @@ impl Inner {
                 };
                 direct = named.bytes;
                 if direct == 0 {
-                    // A summed frame is staged whatever comes: as much of it as there is.
+                    // A frame with a CRC is staged in any case: as much of it as there is.
                     let summed = !self.stream.as_ref().is_some_and(Stream::reads_directly);
                     let most = if summed { scratch.len() } else { most };
                     targets.stage(&mut scratch[..most]);
@@ -121,7 +121,7 @@ impl Inner {
             }
             let room = targets.bytes();
             if room == 0 {
-                // A socket that is asked for nothing answers as if the stream had ended.
+                // A socket that is asked for zero bytes answers as if the stream had ended.
                 return Receiving::Dry;
             }
             (room, carrier.read(&mut targets))

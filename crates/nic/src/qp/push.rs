@@ -1,6 +1,6 @@
-//! The sending half of the contract that moves all bytes: frames, names sources, has them taken, acts on the count.
-//! It promises that payload of long plain frames is sent from where it lies and that its right to be read is looked up for every write.
-//! It refuses to take a frame back once the peer has a part of it: then the connection is broken off.
+//! Sending: makes frames, passes their bytes to the carrier, and processes the count.
+//! Payload of long plain frames is sent from its memory, and its right to be read is checked for every write. A frame of which the
+//! peer has a part cannot be dropped: then the connection is aborted.
 
 use std::collections::VecDeque;
 
@@ -27,7 +27,7 @@ const MAX_CUTS: usize = 16;
 /// Reads from a connection that takes no more bytes: its receive buffer holds less.
 const MAX_LAST_READS: usize = 1 << 14;
 
-/// What an attempt to send came to.
+/// Result of an attempt to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sending {
     /// Everything that may be sent has been.
@@ -38,12 +38,12 @@ pub enum Sending {
     Ended,
 }
 
-/// When acknowledgements leave that could wait a little.
+/// When acknowledgements that could wait a little are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acks {
     /// Now.
     Now,
-    /// Along with whatever else leaves. Whoever says so sees to it that they leave soon in any case.
+    /// Along with other frames. The caller ensures that they are sent soon in any case.
     Along,
 }
 
@@ -73,8 +73,8 @@ impl Inner {
         out: &mut Outbox,
     ) -> Sending {
         loop {
-            // Acknowledgements go before new requests: a request may be the program's answer to what is acknowledged, and
-            // programs expect their own request to complete before the answer to it arrives, as it does on adapters.
+            // Acknowledgements are sent before new requests: a request may be the program's answer to what is acknowledged, and
+            // programs expect their own request to complete before the answer to it arrives, as on hardware adapters.
             if self.begun < self.sends.len() {
                 self.frame_acks();
             }
@@ -86,7 +86,7 @@ impl Inner {
                     more = self.frame_next(init, out);
                 }
             }
-            // What is owed leaves with the last words: a peer must not take what we have for lost.
+            // Acknowledgements that are due go with the last frames: a peer must not take executed requests for lost.
             if acks == Acks::Now || !self.outgo.is_empty() || self.state.flushes() {
                 self.frame_acks();
             }
@@ -98,7 +98,7 @@ impl Inner {
                 return Sending::Idle;
             }
             let (refused, bytes, moved) = {
-                // Ends where it stands: to drop it by name would copy it first.
+                // Dropped at the end of the block: `drop(sources)` would copy it first.
                 let mut sources = Sources::new();
                 let find = finder(init, &self.sends, self.completed);
                 let refused = self.outgo.sources(&mut sources, find);
@@ -130,12 +130,12 @@ impl Inner {
                 return Sending::Blocked;
             }
             if let Some(refused) = refused {
-                // Whatever stood before its frame has left.
+                // Everything before its frame has been sent.
                 self.outgo.give_up();
                 self.severed = refused.begun;
                 self.refuse(init, &refused.cut, &refused.refusal, out);
             } else if !more {
-                // Nothing was left to frame, and nobody adds to it while we are here.
+                // Nothing was left to frame, and nothing is added under the lock.
                 self.outgo.rest();
                 return Sending::Idle;
             }
@@ -146,10 +146,10 @@ impl Inner {
         self.outgo.len() < init.transfer.batch.max(1) && self.outgo.cuts() < MAX_CUTS
     }
 
-    /// Frames for one write whose frames end with their segments: `full` ones and perhaps a shorter one behind them. False when
+    /// Frames for one write whose frames end with their segments: `full` ones and perhaps a shorter one after them. False when
     /// nothing more is to be framed.
     fn frame_segments(&mut self, init: &QpInit, full: usize, out: &mut Outbox) -> bool {
-        // What a short write left behind would shift the frames after it.
+        // The rest of a short write would shift the frames after it.
         let mut go_on = self.outgo.is_empty();
         while go_on && self.has_room(init) {
             let before = self.outgo.len();
@@ -162,7 +162,7 @@ impl Inner {
         true
     }
 
-    /// The connection takes no more bytes. What the peer said before it ended is still in the carrier, acknowledgements among
+    /// The connection takes no more bytes. What the peer sent before it ended is still in the carrier, acknowledgements among
     /// it, and counts.
     #[cold]
     fn write_failed(
@@ -197,7 +197,7 @@ impl Inner {
         }
     }
 
-    /// Memory that was granted is not there: its owner unmapped what it had registered.
+    /// Granted memory is not mapped: its owner unmapped registered memory.
     fn unmapped(&mut self, init: &QpInit, out: &mut Outbox) {
         self.cause
             .get_or_insert_with(|| "registered memory is not mapped".to_owned());
@@ -215,13 +215,13 @@ impl Inner {
         }
     }
 
-    /// Where the request with this number stands in the queue; behind its end if it has left.
+    /// The position of the request with this number in the queue; beyond its end if it has completed.
     fn position(&self, number: u64) -> usize {
         let at = number.checked_sub(self.completed);
         at.map_or(usize::MAX, |at| at as usize)
     }
 
-    /// Requests give their memory back: what is framed of them must not need it any more.
+    /// Requests release their memory: frames made of them must not need it any more.
     pub(super) fn copy_payload(&mut self, init: &QpInit) {
         let find = finder(init, &self.sends, self.completed);
         let Some(Refused {
@@ -247,7 +247,7 @@ impl Inner {
     }
 }
 
-/// Looks payload up by its origin.
+/// Grants payload by its origin.
 fn finder<'a, 'b>(
     init: &'a QpInit,
     sends: &'b VecDeque<Wqe>,
@@ -262,8 +262,8 @@ fn finder<'a, 'b>(
             let at = number.checked_sub(completed);
             match at.and_then(|at| sends.get(at as usize)) {
                 Some(wqe) => gathers(init, wqe, cut.offset, cut.len),
-                // Nobody's any more. Requests end after their frames have left or were copied, so this does not happen;
-                // if it did, sending a frame without its payload would be worse.
+                // Requests end after their frames have been sent or copied, so this does not happen; if it did, sending a frame
+                // without its payload would be worse.
                 None => Err(Refusal::Stag { stag: Stag::new(0) }),
             }
         }

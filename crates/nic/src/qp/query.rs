@@ -1,6 +1,5 @@
-//! A queue pair seen from its function: what a query answers, how an overflow strikes it, and how it is destroyed.
-//! It promises one consistent look at everything that changes (N1), and that a destroyed queue pair completes nothing more.
-//! It refuses to know the tables that name it.
+//! Queries of a queue pair, its failure by an overflow, and its destruction.
+//! A view is one consistent state (N1), and a destroyed queue pair completes nothing more.
 
 use super::inner::{Counters, Inner};
 use super::{Enabled, Qp, Unregistered};
@@ -9,18 +8,18 @@ use verbena_stream::{Stream, Time};
 use crate::event::Outbox;
 use crate::state::QpState;
 
-/// What of a queue pair changes while it lives, at one moment.
+/// The changing attributes of a queue pair, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
-    /// Where it stands.
+    /// Its state.
     pub state: QpState,
     /// What the peer may do.
     pub enabled: Enabled,
     /// Why it failed, in one sentence.
     pub cause: Option<String>,
-    /// The last request whose registration failed so that it may be tried again, and why it did (M4).
+    /// The last request whose registration failed and may be tried again, and why it failed (M4).
     pub unregistered: Option<(u64, Unregistered)>,
-    /// What it has done.
+    /// Its counters.
     pub counters: Counters,
     /// The peer has closed its direction, or is lost.
     pub peer_gone: bool,
@@ -30,34 +29,34 @@ pub struct View {
     pub receives: usize,
 }
 
-/// What whoever drives the connection must know after a turn.
+/// What the code that drives the connection must know after a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outlook {
-    /// When [`handle_timeout`](Qp::handle_timeout) wants to be called.
+    /// When to call [`handle_timeout`](Qp::handle_timeout).
     pub deadline: Option<Time>,
-    /// Whether the connection is wanted any longer.
+    /// What to do with the connection.
     pub future: Future,
     /// Requests wait for an answer of the peer.
     pub awaits_peer: bool,
-    /// Bytes sent on the stream so far: the peer's TCP owes an acknowledgement of the last ones, or did.
+    /// Bytes sent on the stream so far, whose TCP acknowledgement is expected.
     pub sent: u64,
-    /// The queue pair has failed, and its last words have not left yet: a peer that does not read must not hold it.
+    /// The queue pair is closing or has failed: a peer that does not read its last frames must not keep it.
     pub dying: bool,
 }
 
-/// Whether a connection is wanted any longer.
+/// What to do with a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Future {
-    /// It goes on.
+    /// Keep it.
     Open,
-    /// Nothing more will be sent: close it, and hear the peer out.
+    /// Nothing more will be sent: close it, and read to the end.
     Close,
-    /// Break it off: the peer has the beginning of a frame whose rest is gone.
+    /// Abort it: the peer has the beginning of a frame whose rest is lost.
     Reset,
 }
 
 impl Qp {
-    /// Everything that changes, at one moment.
+    /// The changing attributes, at one moment.
     pub fn view(&self) -> View {
         self.desk.look(|inner| {
             let (sends, receives) = self.count(inner);
@@ -74,11 +73,11 @@ impl Qp {
         })
     }
 
-    /// A completion queue of this queue pair lost entries: whatever it is doing cannot be relied on.
+    /// A completion queue of this queue pair lost entries: it fails.
     pub fn fail_overflowed(&self, out: &mut Outbox) {
         self.attend(out, |inner, init, out| {
             if inner.state == QpState::Reset {
-                // Nothing of it can have been lost, and nothing is under way.
+                // None of its completions can have been lost, and nothing is in progress.
                 return;
             }
             inner.overflowed(init, out);
@@ -90,12 +89,12 @@ impl Qp {
     }
 
     /// Ends the connection in good order, and flushes what is not done. An `iwarp` queue pair with nothing to send closes
-    /// gracefully; otherwise the bytes that the connection should still carry before it is closed are returned.
+    /// gracefully; otherwise the bytes that the connection should still send before it is closed are returned.
     pub fn hang_up(&self, out: &mut Outbox) -> Option<Vec<u8>> {
         self.attend(out, Inner::hang_up)
     }
 
-    /// Its stream has ended with our Terminate.
+    /// Its stream has ended with a local Terminate.
     pub fn has_terminated(&self) -> bool {
         use verbena_stream::stream::State;
         let terminated = |inner: &Inner| {
@@ -105,14 +104,14 @@ impl Qp {
         self.desk.look(terminated)
     }
 
-    /// The connection is about to be closed, since [`Future::Close`] said so: what it should carry before that.
+    /// The connection is about to be closed, after [`Future::Close`]: the bytes to send before that.
     pub fn closing_words(&self, out: &mut Outbox) -> Vec<u8> {
         self.attend(out, |inner, _, _| inner.closing_words())
     }
 
     /// Ends the queue pair for good: nothing completes any more, and it leaves the line of its shared receive queue.
     ///
-    /// Returns the bytes its connection should still carry before it is closed: the rest of a frame that the peer has
+    /// Returns the bytes its connection should still send before it is closed: the rest of a frame that the peer has
     /// in part, and acknowledgements that it waits for. `None` if it was retired before.
     pub fn retire(&self, out: &mut Outbox) -> Option<Vec<u8>> {
         self.attend(out, |inner, init, out| {
@@ -139,7 +138,7 @@ impl Inner {
         let future = if self.severed {
             Future::Reset
         } else if self.stream.is_none() || self.wants_close() {
-            // A queue pair that was emptied has let go of its stream without a word.
+            // A queue pair that was reset has dropped its stream.
             Future::Close
         } else {
             Future::Open

@@ -1,6 +1,6 @@
-//! The two ends of a queue pair's work queues: posters leave requests at one, whoever runs the connection finds them at the other.
-//! It promises order, that no more requests wait than the queue was made for, and that room is there before its completion is seen.
-//! It refuses to judge requests; posters do that before, with what [`Marks`] tell them of the other end.
+//! The two ends of a queue pair's work queues: threads that post push at one, the thread that runs the connection pops at the other.
+//! Requests keep their order, no more wait than the queue's depth, and there is room for a new one before the completion is visible.
+//! Requests are checked before, with what [`Marks`] publish about the other end.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::ring::{Consumer, Producer, ring};
 use crate::state::QpState;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, Ordering, fence};
 
-/// What posters need to know of the other end, without its lock.
+/// What posting threads read about the other end, without its lock.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
     /// A position in [`QpState::ALL`].
@@ -19,13 +19,13 @@ pub(super) struct Marks {
     ended: AtomicU64,
     /// Receives that have been taken.
     taken: AtomicU64,
-    /// Nobody at the other end waits for a receive, or has to flush one: it may lie there until a message needs it.
+    /// No message waits for a receive, and none has to be flushed: a posted one may stay in the queue until a message needs it.
     calm: AtomicBool,
 }
 
 impl Marks {
-    /// Where the queue pair stood a moment ago. A request that was posted on that word is flushed or dropped if it is
-    /// not true any more.
+    /// The state as last published. A request that was posted in that state is flushed or dropped if the state has
+    /// changed.
     pub(super) fn state(&self) -> QpState {
         let at = usize::from(self.state.load(Ordering::Acquire));
         QpState::ALL.get(at).copied().unwrap_or(QpState::Reset)
@@ -37,7 +37,7 @@ impl Marks {
     }
 }
 
-/// The posters' end of one queue.
+/// The posting end of one queue.
 #[derive(Debug)]
 pub(super) struct Tail<T>(Mutex<TailEnd<T>>);
 
@@ -52,7 +52,7 @@ impl<T> Tail<T> {
         Tail(Mutex::new(TailEnd { ring, posted: 0 }))
     }
 
-    /// Leaves a request unless `depth` of them are there already, `gone` having left.
+    /// Pushes a request unless `depth` of them wait already; `gone` is the number that have left.
     fn post(&self, request: T, depth: usize, gone: &AtomicU64) -> bool {
         let mut end = self.0.lock();
         let waiting = end.posted - gone.load(Ordering::Acquire);
@@ -70,7 +70,7 @@ impl<T> Tail<T> {
     }
 }
 
-/// The posters' ends.
+/// The posting ends.
 #[derive(Debug)]
 pub(super) struct Tails {
     sends: Tail<Wqe>,
@@ -83,7 +83,7 @@ impl Tails {
         self.sends.post(wqe, depth, &self.marks.ended)
     }
 
-    /// A send goes to the other end by another way, and counts.
+    /// Counts a send that reaches the other end another way.
     pub(super) fn count_send(&self) {
         self.sends.0.lock().posted += 1;
     }
@@ -92,7 +92,7 @@ impl Tails {
         self.receives.post(receive, depth, &self.marks.taken)
     }
 
-    /// What came along with a connection that moved here: sends go to the other end by another way.
+    /// Adds the requests of a connection that moved here; sends reach the other end another way.
     pub(super) fn refill(&self, sends: usize, receives: Vec<Receive>) {
         self.sends.0.lock().posted += sends as u64;
         let mut end = self.receives.0.lock();
@@ -102,9 +102,9 @@ impl Tails {
         }
     }
 
-    /// Whether the receive that was left last must be told of.
+    /// Whether the connection must be told of the receive that was posted last.
     pub(super) fn receive_is_news(&self) -> bool {
-        // Either we see that somebody waits, or who begins to wait after this sees the receive (see `tell_calm`).
+        // Either this thread sees that calm is unset, or the thread that unsets it after this sees the receive (see `tell_calm`).
         fence(Ordering::SeqCst);
         !self.marks.calm.load(Ordering::Relaxed)
     }
@@ -116,7 +116,7 @@ impl Tails {
     }
 }
 
-/// The connection's ends. Only while a queue pair is being emptied are there none.
+/// The connection's ends. They are `None` only while a queue pair is being reset.
 #[derive(Debug, Default)]
 pub(super) struct Heads {
     sends: Option<Consumer<Wqe>>,
@@ -141,17 +141,17 @@ impl Heads {
         self.receives.as_ref().is_some_and(|r| !r.is_empty())
     }
 
-    /// Send requests have ended: there is room for as many, which must be so before their completions can be seen.
+    /// Send requests have ended: there is room for as many, before their completions are visible.
     pub(super) fn ended(&self, count: usize) {
         self.marks.ended.fetch_add(count as u64, Ordering::Release);
     }
 
-    /// What was said last: posters of receives need not ring.
+    /// As last published: threads that post receives need not ring.
     pub(super) fn is_calm(&self) -> bool {
         self.marks.calm.load(Ordering::Relaxed)
     }
 
-    /// Says whether posters of receives need to ring; true if one came meanwhile that may not have.
+    /// Publishes whether threads that post receives need to ring; true if one was posted meanwhile whose thread may not have.
     pub(super) fn tell_calm(&self, calm: bool) -> bool {
         if self.marks.calm.load(Ordering::Relaxed) == calm {
             return false;

@@ -1,6 +1,6 @@
-//! The receive side of a queue pair: understands what came, and finds receives for messages.
-//! It promises that bytes are understood where they lie if they came whole, that a message takes exactly one receive,
-//! and that a missing receive is treated as the personality and the peer demand. It refuses to move payload and to send.
+//! The receive side of a queue pair: parses received bytes, and finds receives for messages.
+//! Bytes are parsed in place if a frame arrived whole, a message takes exactly one receive, and a missing receive is handled
+//! according to personality and peer. Payload is moved elsewhere.
 
 use verbena_stream::{Claim, Step, Time, Violation};
 use verbena_wire::ext::Caps;
@@ -13,14 +13,14 @@ use super::wait::{Blocked, Why};
 use crate::event::Outbox;
 use crate::state::{Personality, QpType};
 
-/// A deadline that must be computed as soon as somebody tells the time.
+/// A deadline that must be computed as soon as the time is known.
 pub(super) const UNTIMED: Time = Time::ZERO;
 
 impl Inner {
-    /// Takes bytes and everything that follows from them.
+    /// Processes received bytes and everything that follows from them.
     pub(super) fn take(&mut self, init: &QpInit, bytes: &[u8], now: Time, out: &mut Outbox) {
         let mut rest = bytes;
-        // What is staged is older. It gets only what it needs: the rest is understood where it lies.
+        // Staged bytes are older. They are completed only as far as needed: the rest is parsed in place.
         while !self.stage.is_empty() {
             let (more, later) = rest.split_at(rest.len().min(self.stage.missing()));
             self.stage.put(more);
@@ -33,7 +33,7 @@ impl Inner {
             self.stage = stage;
             self.stage.consume(used);
             self.stage.set_need(need);
-            // Nothing understood and nothing asked for: somebody else must act first.
+            // Nothing parsed and nothing missing: something else must happen first.
             if self.blocked.is_some() || (used == 0 && self.stage.missing() == 0) {
                 break;
             }
@@ -46,7 +46,7 @@ impl Inner {
         self.stage.put(rest);
     }
 
-    /// Acts on as much of `input` as can be understood; returns how much that was, and how many bytes the rest needs.
+    /// Processes as much of `input` as can be parsed; returns how much that was, and how many bytes the rest needs.
     fn understand(
         &mut self,
         init: &QpInit,
@@ -85,7 +85,7 @@ impl Inner {
                     let rest = input.get(at..).unwrap_or_default();
                     let n = rest.len().min(run.len as usize);
                     let placed = self.place(init, run, &rest[..n], out);
-                    // V5: payload whose memory is not there yet stays where it is.
+                    // V5: payload whose memory is pending stays where it is.
                     at += if placed == Placed::Held { 0 } else { n };
                     n > 0 && placed == Placed::Done
                 }
@@ -98,16 +98,16 @@ impl Inner {
         (at, need)
     }
 
-    /// A message wants a receive; false if the stream must wait for one.
+    /// A message needs a receive; false if the stream must wait for one.
     fn claim(&mut self, init: &QpInit, opcode: Opcode, now: Time, out: &mut Outbox) -> bool {
         let immediate = matches!(opcode, Opcode::Immediate | Opcode::ImmediateSe);
         if core::mem::take(&mut self.write_dropped) && immediate {
-            // Immediate data says that its Write is there; this one's is not.
+            // Immediate data reports that its Write was placed; this one's was dropped.
             return self.answer_claim(init, Claim::Drop, out);
         }
-        // A receive whose message was dropped is still there.
+        // A receive whose message was dropped is still claimed.
         let receive = self.claimed.take().or_else(|| match &init.srq {
-            // Who has failed takes nothing more from the others, and does not stand in their line.
+            // A failed queue pair takes nothing more from the shared queue, and does not wait for it.
             Some(_) if self.state.flushes() => None,
             Some(srq) => {
                 self.promised = false;
@@ -124,11 +124,11 @@ impl Inner {
                 Claim::Granted { capacity }
             }
             None if init.qp_type == QpType::Uc => {
-                // What is dropped does not wait.
+                // A dropped message does not wait.
                 self.leave_line(init, out);
                 Claim::Drop
             }
-            // An honest iWARP adapter does not ask for patience.
+            // iWARP has no receiver-not-ready: a missing receive ends the stream.
             None if init.personality == Personality::Iwarp => {
                 self.no_receive(init, out);
                 return false;
@@ -156,8 +156,8 @@ impl Inner {
     /// What a missing receive means here; `None` to stop reading for a while.
     fn missing_receive(&mut self, init: &QpInit, now: Time) -> Option<Claim> {
         let timer = self.rnr_timer;
-        // A peer that completes on acceptance has given its data back and cannot send again: it is kept waiting as a
-        // standard peer is.
+        // A peer that completes on acceptance has released its data and cannot send again: it is kept waiting like a
+        // standard peer.
         let can_resend = |caps: &Caps| caps.personality == Personality::Roce;
         let own_peer = self
             .stream
@@ -187,7 +187,7 @@ impl Inner {
         }
     }
 
-    /// No message will take a receive of the shared queue any more: the one that was promised goes to the next in line.
+    /// No message will take a receive of the shared queue any more: a reserved one goes to the next waiter.
     pub(super) fn leave_line(&mut self, init: &QpInit, out: &mut Outbox) {
         self.promised = false;
         let heir = init.srq.as_ref().and_then(|srq| srq.leave(init.number));
@@ -196,7 +196,7 @@ impl Inner {
         }
     }
 
-    /// A receive was posted: whoever waits for it goes on.
+    /// A receive was posted: a message that waits for it continues.
     pub(super) fn receive_is_there(&mut self, init: &QpInit, out: &mut Outbox) {
         self.hold_promise(init);
         if let Some(stream) = &mut self.stream {
@@ -205,7 +205,7 @@ impl Inner {
         if self.blocked.is_some_and(Blocked::for_receive) {
             self.blocked = None;
             self.take(init, &[], self.now, out);
-            // If the next message waits now, it does so since a moment that nobody told us: ask for the time at once.
+            // If the next message waits now, the time is not known here: the deadline is computed at the next timeout.
             if let Some(blocked) = &mut self.blocked {
                 blocked.until = UNTIMED;
             }

@@ -1,17 +1,17 @@
 //! Registration by a work request of the send queue (M4), alone or before a Send (M11).
-//! It promises the four checks of the source when the request's turn has come, and one of two ways to fail: the send queue
-//! stops and may be started again, or the connection ends. It refuses to touch memory: the consumer has prepared it.
+//! Four things are checked when the request is executed: that the queue pair may register, the STag's index, its tag instance, and the
+//! room. If it fails, the send queue stops and may be restarted, or the connection ends. The program has prepared the memory before.
 //!
 //! | after a failure | reactive | anticipatory |
 //! | --- | --- | --- |
 //! | state | `Sqe` | `Err` (`iwarp`: `Terminate` first) |
-//! | requests before it | go on, and complete | flushed, if they have not completed |
+//! | requests before it | continue, and complete | flushed, if they have not completed |
 //! | itself | [`Status::MwBindErr`] | the same |
 //! | requests behind it, posted or still to be | flushed | flushed |
-//! | receives | go on | flushed |
+//! | receives | continue | flushed |
 //! | the peer's reads, atomics, Writes | are served | are not |
-//! | the peer | sees nothing; its Terminate is heard | is told by a Terminate |
-//! | and then | `Rts` may be asked for again | the end |
+//! | the peer | notices nothing; its Terminate is processed | gets a Terminate |
+//! | afterwards | may be moved to `Rts` again | the connection is over |
 
 use serde::{Deserialize, Serialize};
 use verbena_mem::{Misuse, Ticket};
@@ -24,33 +24,33 @@ use crate::state::QpEvent;
 use crate::wc::Status;
 use crate::wr::SendOp;
 
-/// Whether the requests of a queue pair may register memory, and what happens if one cannot (M4).
+/// Whether the requests of a queue pair may register memory, and what happens if one fails (M4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Registration {
     /// They may.
     pub enabled: bool,
-    /// What happens if one cannot.
+    /// What happens if one fails.
     pub on_failure: OnFailure,
 }
 
-/// What a registration that cannot be executed does to its queue pair.
+/// What a failed registration does to its queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum OnFailure {
-    /// The consumer counts on the table to tell it when there is no room: its send queue stops, everything else goes on, and
+    /// The program relies on the table to report that there is no room: its send queue stops, everything else continues, and
     /// it may try again.
     Reactive,
-    /// The consumer keeps count itself, so that a failure is a mistake: the connection ends.
+    /// The program keeps count itself, so that a failure is an error: the connection ends.
     #[default]
     Anticipatory,
 }
 
-/// Why a registration was not executed.
+/// Why a registration failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unregistered {
-    /// The queue pair was not made for it.
+    /// The queue pair was not created for it.
     #[error("registration by work request is not enabled on the queue pair")]
     NotEnabled,
-    /// The table refused: the STag's index, its tag instance, the room there is.
+    /// The table rejected it: the STag's index, its tag instance, or the room.
     #[error(transparent)]
     Refused(#[from] Misuse),
 }
@@ -64,7 +64,7 @@ pub(super) fn register(init: &QpInit, ticket: Ticket) -> Result<(), Unregistered
 }
 
 impl Inner {
-    /// M11: a Send that registers memory before does so now, once; false if that failed, and nothing is sent.
+    /// M11: executes the registration of a Send, once; false if that failed, and nothing is sent.
     pub(super) fn registers(&mut self, init: &QpInit, at: usize, out: &mut Outbox) -> bool {
         let SendOp::RegisterSend {
             ticket,
@@ -76,7 +76,7 @@ impl Inner {
         };
         match register(init, ticket) {
             Ok(()) => {
-                // What is left of it may begin again, if the peer has no receive.
+                // It is a plain Send from here on, which may be restarted if the peer has no receive.
                 self.sends[at].op = SendOp::Send {
                     invalidate,
                     immediate,
@@ -90,7 +90,7 @@ impl Inner {
         }
     }
 
-    /// The registration at `at` cannot be executed; false while it must wait for its turn to fail.
+    /// The registration at `at` failed; false while it must wait for its turn to fail.
     pub(super) fn registration_failed(
         &mut self,
         init: &QpInit,
@@ -113,7 +113,7 @@ impl Inner {
         }
     }
 
-    /// The send queue stops at this request: those before it go on, it and those behind it end when their turn has come.
+    /// The send queue stops at this request: those before it continue, it and those behind it end in their turn.
     fn stop_sending(&mut self, init: &QpInit, at: usize, why: Unregistered) {
         if let Some(next) = self.state.next(init.personality, QpEvent::SendFailed) {
             self.state = next;

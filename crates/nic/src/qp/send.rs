@@ -1,6 +1,6 @@
-//! The send side of a queue pair: starts requests in order, frames them, and goes back where the peer says so.
-//! It promises fences, read depth and one message at a time, and that a request whose memory refuses harms nothing but its queue pair.
-//! It refuses to complete anything; [`super::complete`] does.
+//! The send side of a queue pair: starts requests in order, frames them, and restarts them at the peer's READY.
+//! It observes fences, the read depth and one message at a time; a request whose memory is refused affects only its queue pair.
+//! Completion is in [`super::complete`].
 
 use verbena_mem::{Bind, Misuse, Refusal};
 use verbena_stream::{Held, Outgoing, Plain, Stream};
@@ -19,14 +19,14 @@ use crate::wc::Status;
 use crate::wr::{Flags, SendOp};
 
 impl Inner {
-    /// What is framed already and what the stream itself owes the peer; nothing new is begun.
+    /// What is framed already and control frames that are due; nothing new is begun.
     pub(super) fn last_words(&mut self, init: &QpInit) -> Vec<u8> {
         self.copy_payload(init);
         if self.severed {
             return Vec::new();
         }
         if let Some(stream) = &mut self.stream {
-            // Nobody will answer any more.
+            // Answers are not sent any more.
             stream.drop_answers();
         }
         while let Some(frame) = self.stream.as_mut().and_then(|s| s.poll_control(true)) {
@@ -44,10 +44,10 @@ impl Inner {
         }
     }
 
-    /// What the connection carries before it is closed: what a stream said that was emptied, or that it closes now. The same
-    /// words if it is asked again: whoever closes the connection first sends them, and nothing follows them.
+    /// The bytes that the connection sends before it is closed: those of a stream that was dropped by a reset, or the announcement
+    /// that this one closes. Repeated calls return the same bytes: the first caller that closes sends them, and nothing follows them.
     pub(super) fn closing_words(&mut self) -> Vec<u8> {
-        // Another stream may have begun meanwhile, and goes on.
+        // Another stream may have begun meanwhile, and continues.
         let closes = self.stream.is_some() && self.wants_close() && !self.severed;
         if closes && !self.parted {
             self.frame_acks();
@@ -58,13 +58,13 @@ impl Inner {
         self.parting.clone()
     }
 
-    /// These are the stream's last words.
+    /// These are the last bytes of the stream.
     pub(super) fn part(&mut self, last: Vec<u8>) {
         self.parting.extend(last);
         self.parted = true;
     }
 
-    /// Acknowledgements that could have waited.
+    /// Frames acknowledgements that could have waited.
     pub(super) fn frame_acks(&mut self) {
         if self.parted {
             return;
@@ -86,7 +86,7 @@ impl Inner {
         }
     }
 
-    /// One more frame, or one more step towards it; false when there is nothing to do.
+    /// Makes one more frame, or one more step towards it; false when there is nothing to do.
     pub(super) fn frame_next(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
         let Some(stream) = self.stream.as_mut().filter(|_| !self.parted) else {
             return false;
@@ -141,7 +141,7 @@ impl Inner {
             return false;
         }
         if self.sends[at].is_done() {
-            // A local operation between requests that begin again is not done twice.
+            // A local operation between requests that are restarted is not done twice.
             self.begun = at + 1;
             return true;
         }
@@ -197,7 +197,7 @@ impl Inner {
         !flags.contains(Flags::FENCE) || !before.any(|w| w.op.wants_response())
     }
 
-    /// What can be known to fail before anything is on the wire.
+    /// Checks what can fail before anything is sent.
     fn check_start(&self, init: &QpInit, at: usize) -> Result<(), Status> {
         let wqe = &self.sends[at];
         let immediate = matches!(
@@ -232,11 +232,11 @@ impl Inner {
                 Err(why) => return self.registration_failed(init, at, why, out),
             },
             SendOp::Bind(bind) => {
-                // Who binds is who was asked, whatever the request says: it decides who may use the window (M8).
+                // Domain and queue pair are those of this queue pair, whatever the request says: they decide which peers may use the window (M8).
                 let (pd, qp) = (init.pd, init.number);
                 match init.tpt.bind(&Bind { pd, qp, ..bind }) {
                     Ok(_) => Status::Success,
-                    // V5: it has its turn when what it needs is there.
+                    // V5: it is retried when its memory is registered.
                     Err(Misuse::Pending(stag)) if waits(init, stag) => return false,
                     Err(Misuse::Pending(_)) => return self.run_local(init, at, out),
                     Err(_) => Status::MwBindErr,
@@ -256,7 +256,7 @@ impl Inner {
         true
     }
 
-    /// The next frame of the request under way.
+    /// The next frame of the current request.
     fn go_on(&mut self, init: &QpInit, mut outgoing: Outgoing, out: &mut Outbox) -> bool {
         let (Some(stream), Some(at)) = (&mut self.stream, self.begun.checked_sub(1)) else {
             return false;
@@ -270,11 +270,11 @@ impl Inner {
                 self.severed |= refusal == Refusal::Unmapped && stream.sends_markers();
                 self.cause
                     .get_or_insert_with(|| format!("our own memory: {refusal}"));
-                // Until its turn comes, answers leave: a peer that waits for one may be what we wait for.
+                // Until its turn comes answers are sent: a peer that waits for one may be what this side waits for.
                 stream.give_up_request();
                 self.doom(init, number, out);
             }
-            // The peer discards it: it begins again when the peer is ready.
+            // The peer discards it: it is restarted when the peer is ready.
             Ok(None) => {}
             Ok(Some(size)) => {
                 self.framed += size as u64;
@@ -302,10 +302,10 @@ impl Inner {
         };
     }
 
-    /// The peer is ready for request `n` again: everything from there on begins anew.
+    /// The peer is ready for request `n` again: everything from there on is restarted.
     pub(super) fn rewind(&mut self, n: Rsn) {
         if let Some(Current::Request(mut outgoing)) = self.current.take_if(|c| c.is_request()) {
-            // The stream learns that the message under way will not be finished.
+            // Tells the stream that the current message will not be finished.
             let left = self
                 .stream
                 .as_mut()
@@ -328,8 +328,8 @@ impl Inner {
 
 /// Adds the next frame of a request to `outgo` and returns its size; `None` if the peer discards the message.
 ///
-/// All the memory a frame could take is granted before it is made: a frame once made must be finished, unless its memory is not mapped
-/// any more and the request fails.
+/// All memory that a frame could need is granted before it is made: a frame once made must be finished, unless its memory is not
+/// mapped any more and the request fails.
 fn make_frame(
     init: &QpInit,
     stream: &mut Stream,

@@ -1,6 +1,6 @@
-//! The short way of sending: a whole Send or Write that may leave now is begun, framed and marked as sent in one go.
-//! It promises the same frames and the same marks as the long way, and that it changes nothing where anything is in doubt.
-//! It refuses to judge: fences, drained queues, refused memory and peers that are not ready are left to the long way.
+//! Fast path of sending: a whole Send or Write that may be sent now is begun, framed and marked as sent at once.
+//! It makes the same frames and the same marks as the general path, and leaves fences, drained queues, refused memory and
+//! peers that are not ready to the general path. Only memory that is unmapped while it is copied fails the request here.
 
 use verbena_mem::Refusal;
 use verbena_stream::Message;
@@ -14,7 +14,7 @@ use crate::state::QpState;
 use crate::wr::{Flags, SendOp};
 
 impl Inner {
-    /// Frames the next request if that takes one short plain frame and nothing stands in its way; false if nothing was done.
+    /// Frames the next request if that takes one short plain frame and nothing prevents it; false if nothing was done.
     #[inline]
     pub(super) fn frame_short(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
         let at = self.begun;
@@ -57,18 +57,18 @@ impl Inner {
         true
     }
 
-    /// The request that was begun last has a part to come.
+    /// The request that was begun last has another part to send.
     pub(super) fn half_begun(&self) -> bool {
         let last = self.begun.checked_sub(1).and_then(|at| self.sends.get(at));
         last.is_some_and(|wqe| matches!(wqe.progress, Progress::Waiting { .. }))
     }
 }
 
-/// The one message of a request that could go the short way.
+/// The one message of a request that could take the fast path.
 fn message_of(init: &QpInit, wqe: &Wqe) -> Option<Message> {
     let fenced = wqe.flags.contains(Flags::FENCE) || wqe.flags.contains(Flags::LOCAL_FENCE);
     let fresh = wqe.progress == Progress::Waiting { part: 0 };
-    // Longer payload leaves from where it lies.
+    // Longer payload is sent from its memory.
     let long =
         wqe.len >= init.transfer.direct_min.max(1) && matches!(wqe.payload, Payload::Gather(_));
     if fenced || long || !fresh {

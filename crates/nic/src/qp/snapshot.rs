@@ -1,12 +1,12 @@
 //! Bytes of a response that were copied because a later request of the same queue pair was about to change them.
-//! A snapshot holds parts of one response by their offset in it; parts never overlap.
-//! It does not decide what is copied; [`super::in_order`] does.
+//! A snapshot holds parts of one response by their offset in it; parts never overlap. What is copied is decided in
+//! [`super::in_order`].
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
-/// What a part costs beside its bytes: its place in the map and its allocation.
+/// Memory of a part beside its bytes: its map entry and its allocation.
 pub(super) const PART_COST: usize = 64;
 
 /// Parts of one response.

@@ -1,19 +1,18 @@
-//! Bytes that were received and cannot be understood yet: the beginning of a frame, or messages behind one that waits.
-//! It promises that a byte is moved at most once on its way through, and that an idle stage holds no large buffer.
-//! It refuses to look at the bytes.
+//! Bytes that were received and cannot be parsed yet: the beginning of a frame, or messages behind one that waits.
+//! Bytes are moved to the front of the buffer only when there is no room behind them, and an idle stage holds no large buffer.
 
 use serde::{Deserialize, Serialize};
 
-/// A buffer larger than this is given back when it is empty: an idle queue pair holds no memory for data.
+/// A buffer larger than this is freed when it is empty: an idle queue pair holds no memory for data.
 const KEEP: usize = 1024;
 
-/// Received and not yet understood. Invariant: `start <= end <= buffer.len()`.
+/// Received and not yet parsed. Invariant: `start <= end <= buffer.len()`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Stage {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// How many bytes must be here before another look is worth it.
+    /// How many bytes must be here before parsing is tried again.
     need: usize,
 }
 
@@ -34,17 +33,17 @@ impl Stage {
         &self.buffer[self.start..self.end]
     }
 
-    /// The next look wants this many bytes.
+    /// Sets how many bytes the next attempt needs.
     pub(super) fn set_need(&mut self, need: usize) {
         self.need = need;
     }
 
-    /// Bytes that are missing before another look is worth it.
+    /// Bytes that are missing before the next attempt.
     pub(super) fn missing(&self) -> usize {
         self.need.saturating_sub(self.len())
     }
 
-    /// Room for `n` more bytes behind the last; [`grow`](Stage::grow) says how many came.
+    /// Room for `n` more bytes at the end; [`grow`](Stage::grow) says how many arrived.
     pub(super) fn room(&mut self, n: usize) -> &mut [u8] {
         if self.end + n > self.buffer.len() {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -66,7 +65,7 @@ impl Stage {
         self.grow(bytes.len());
     }
 
-    /// The first `n` bytes are understood.
+    /// The first `n` bytes were parsed.
     pub(super) fn consume(&mut self, n: usize) {
         self.start += n;
         debug_assert!(self.start <= self.end, "more consumed than there was");
@@ -75,7 +74,7 @@ impl Stage {
         }
     }
 
-    /// Nothing more is coming for now.
+    /// No more bytes are available for now.
     pub(super) fn rest(&mut self) {
         if self.is_empty() && self.buffer.len() > KEEP {
             self.buffer = Vec::new();

@@ -1,6 +1,6 @@
-//! Requests that fail by themselves: in their turn, so that the first failure a consumer sees is the one that matters.
-//! It promises that what was carried out before has succeeded by then, and that nothing behind starts meanwhile.
-//! It refuses to know failures that the peer tells of; [`super::complete`] does.
+//! Requests that fail locally: in their turn, so that the first failure in posting order is the one reported.
+//! Requests executed before have succeeded by then, and none behind starts meanwhile. Failures reported by the peer are in
+//! [`super::complete`].
 
 use verbena_wire::rdmap::{Cause, RdmapError};
 
@@ -12,8 +12,8 @@ use crate::state::QpEvent;
 use crate::wc::Status;
 
 impl Inner {
-    /// A request that was begun cannot go on, because of its own memory. It fails in its turn, so that it is the first to
-    /// fail; only where nothing can come any more, or the peer has waited too long behind it, it fails out of turn.
+    /// A request that was begun cannot continue, because of its own memory. It fails in its turn, so that it is the first to
+    /// fail; it fails out of turn only if the connection is lost, or if the peer has waited too long for an answer behind it.
     pub(super) fn doom(&mut self, init: &QpInit, number: u64, out: &mut Outbox) {
         self.current = None;
         if self.severed {
@@ -39,8 +39,8 @@ impl Inner {
         }
     }
 
-    /// The doomed request is half sent, so that no answer can leave; true if the oldest one has waited long enough. If the
-    /// peer is in the same case, neither would ever hear what it waits for.
+    /// The doomed request is half sent, so that no answer can be sent; true if the oldest one has waited long enough. If the
+    /// peer is in the same state, neither would ever get what it waits for.
     fn has_blocked_answers(&mut self, init: &QpInit) -> bool {
         let stream = self.stream.as_ref().filter(|s| s.state().is_open());
         let blocked = stream.is_some_and(|s| !s.takes_answers());
@@ -78,7 +78,7 @@ impl Inner {
         first
     }
 
-    /// The request at `at` failed by itself: it gets the status, the rest is flushed, the stream ends.
+    /// The request at `at` failed locally: it gets the status, the rest is flushed, the stream ends.
     pub(super) fn strike(&mut self, init: &QpInit, at: usize, status: Status, out: &mut Outbox) {
         self.mark_executed(init);
         if let Some(wqe) = self.sends.get_mut(at) {

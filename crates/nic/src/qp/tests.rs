@@ -1,4 +1,4 @@
-//! Tests of queue pairs, by what a consumer can see: what works, what is refused, how things end.
+//! Tests of queue pairs by what a program can see: what works, what is rejected, how things end.
 
 mod by_hand;
 mod carrying;

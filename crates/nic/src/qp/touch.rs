@@ -1,10 +1,10 @@
-//! One-touch memory as a queue pair meets it (M9): which message of the peer's touches an entry, and when the entry goes.
-//! It promises that a Write spends the entry its last segment is placed in, that a read which is served and an atomic which is
-//! done do so, too, and that whoever comes second is refused. It refuses to decide who was first; the table does.
+//! One-touch memory in a queue pair (M9): which message of the peer touches an entry, and when the entry is invalidated.
+//! A Write spends the entry that its last segment is placed in, as do a read that is served and an atomic that is executed; a second
+//! message is refused. Which one was first is decided by the table.
 //!
-//! A stream hands its segments over in order, so that the rows of the table that speak of others do not happen here. The
-//! entry goes when the message is delivered, or with the connection: a message that was cut may have filled a part of it.
-//! An entry is taken away only where no grant is held, since whoever takes it away waits for all grants.
+//! A stream delivers its segments in order, so the table's cases for segments out of order do not occur here. The
+//! entry is invalidated when the message is delivered, or with the connection: a message that was cut may have filled a part of it.
+//! An entry is invalidated only where no grant is held, since invalidating waits for all grants.
 
 use verbena_mem::{Access, Arrival, Placement, Reach, Refusal, Spend, Verdict, atomic};
 use verbena_stream::Stream;
@@ -18,35 +18,35 @@ use super::wqe::Payload;
 use crate::event::Outbox;
 use crate::state::QpType;
 
-/// What the Write that is being received has to do with one-touch memory.
+/// The Write that is being received, as far as one-touch memory is concerned.
 #[derive(Debug, Default)]
 pub(super) enum Touching {
-    /// Nothing.
+    /// It does not go there.
     #[default]
     No,
-    /// It goes there, and its last segment has not come.
+    /// It goes there, and its last segment has not arrived.
     Seen(Reach),
     /// Its last segment is being placed.
     Spends(Spend),
 }
 
-/// The first touches under way.
+/// The touches in progress.
 #[derive(Debug, Default)]
 pub(super) struct Touches {
     pub(super) write: Touching,
-    /// Of reads whose responses were given up.
+    /// Of reads whose responses were dropped.
     pub(super) spent: Vec<Spend>,
 }
 
 impl Touches {
-    /// Nothing touches one-touch memory now.
+    /// No one-touch memory is being touched.
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.write, Touching::No) && self.spent.is_empty()
     }
 }
 
 impl Inner {
-    /// Grants a run of a Write that goes to one-touch memory; returns what that means for the Write, if anything is new.
+    /// Grants a run of a Write that goes to one-touch memory; returns the Write's new state, if it changes.
     pub(super) fn touch_run<'a>(
         &self,
         init: &'a QpInit,
@@ -54,7 +54,7 @@ impl Inner {
         mut each: impl FnMut(Placement<'a>) -> bool,
     ) -> Result<Option<Touching>, Refusal> {
         if matches!(&self.touches.write, Touching::Spends(s) if s.stag() == reach.stag) {
-            // The rest of a segment that came in parts: it was judged when it began.
+            // The rest of a segment that arrived in parts: it was checked when it began.
             each(init.tpt.place_remote(reach)?);
             return Ok(None);
         }
@@ -72,13 +72,13 @@ impl Inner {
         }
     }
 
-    /// A Write has arrived in full: the entry it ended in goes. False if the stream is over.
+    /// A Write has arrived in full: the entry it ended in is invalidated. False if the stream is over.
     pub(super) fn write_touched(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
         let reach = match core::mem::take(&mut self.touches.write) {
             Touching::No | Touching::Spends(_) => return true,
             Touching::Seen(reach) => reach,
         };
-        // Its last segment had no bytes to place, and ends in the entry all the same.
+        // Its last segment had no bytes to place, and ends in the entry nevertheless.
         let violation = match init.tpt.touch(&reach, &Arrival::in_order(true)) {
             Ok(Verdict::Spends(place, spend)) => {
                 drop(place);
@@ -97,7 +97,7 @@ impl Inner {
         false
     }
 
-    /// Whatever was cut short has spent its entry, too.
+    /// Messages that were cut short have spent their entries, too.
     pub(super) fn leave_touched(&mut self) {
         if self.touches.is_idle() {
             return;
@@ -109,7 +109,7 @@ impl Inner {
     }
 }
 
-/// Does an atomic on a word of one-touch memory: that spends the entry, unless the word is not aligned and nothing is done.
+/// Executes an atomic on a word of one-touch memory: that spends the entry, unless the word is not aligned and nothing is done.
 pub(super) fn atomic_once(
     init: &QpInit,
     reach: &Reach,
@@ -124,7 +124,7 @@ pub(super) fn atomic_once(
     Ok(original)
 }
 
-/// A classic read's answer is in its sink. Where peers may name windows only it is a tagged message that ends in a window
+/// A classic read's response is in its sink. Where peers may name windows only it is a tagged message that ends in a window
 /// like any other (M7).
 pub(super) fn sink_touched(init: &QpInit, payload: &Payload, classic: bool) -> Result<(), Refusal> {
     let (Payload::Gather(sges), Right::Peer) = (payload, Right::of_sink(init, classic)) else {

@@ -1,30 +1,30 @@
-//! How a queue pair moves bytes: what goes directly, how much is done at once, and how long a peer waits.
-//! The values are settings; each stands with what it means.
+//! How a queue pair moves bytes: what is transferred directly, how much at once, and how long a peer waits.
+//! The values are settings.
 
 use core::time::Duration;
 
-/// When payload goes straight between the carrier and its memory, and how much is done at once.
+/// When payload is transferred directly between the carrier and its memory, and how much at once.
 ///
-/// A long run saves a copy that way; a short one costs more in the carrier than the copy does. Whatever is summed (CRC)
-/// is staged: a program may change its memory at any time, and the sum would be wrong. MPA markers cut what is received
-/// into short runs, and what is sent with them is staged.
+/// A long run saves a copy that way; a short one costs more in the carrier than the copy does. Frames with a CRC are
+/// staged: a program may change its memory at any time, and the CRC would be wrong. MPA markers cut received payload
+/// into short runs, and payload sent with them is staged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transfer {
-    /// The shortest run that goes directly.
+    /// The shortest run that is transferred directly.
     pub direct_min: u32,
-    /// Bytes read beyond a run that goes directly: the end of its frame and the head of the next. At least one is.
+    /// Bytes read beyond a run that is read directly: the end of its frame and the header of the next. At least one is.
     pub lookahead: usize,
-    /// Bytes framed ahead of the carrier; one frame at least is.
+    /// Bytes framed ahead of the carrier; at least one frame is.
     pub batch: usize,
     /// How long a message whose sender cannot send it again waits for a receive.
     pub receive_wait: Duration,
-    /// How long a peer's access waits for an entry that is pending (V5), or behind a request of ours that is half sent and
-    /// cannot go on.
+    /// How long a peer's access waits for an entry that is pending (V5), or behind a local request that is half sent and
+    /// cannot continue.
     pub memory_wait: Duration,
-    /// How long a peer may hold a receive of a shared queue without going on with the message that needs it.
+    /// How long a peer may hold a receive of a shared queue without continuing the message that needs it.
     pub shared_receive_wait: Duration,
     /// Bytes that a queue pair copies of the responses it owes because a later request changes their memory. Above this,
-    /// such a request is held until the responses have left.
+    /// such a request is held until the responses have been sent.
     pub snapshot_max: usize,
 }
 

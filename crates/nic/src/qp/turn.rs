@@ -1,6 +1,6 @@
-//! One turn at a queue pair's desk, whoever takes it and for whatever.
-//! It promises that what was posted before is found, that what has ended is completed, and that posters know how things stand.
-//! It refuses to lock; the desk does.
+//! One turn under a queue pair's lock, whatever it is for.
+//! Posted requests are taken in before its work, ended ones are completed after it, and the state is published for posting threads.
+//! The caller holds the lock.
 
 use verbena_stream::Stream;
 use verbena_stream::responder::State as Responding;
@@ -12,7 +12,7 @@ use crate::event::Outbox;
 use crate::state::QpState;
 
 impl Inner {
-    /// One turn at the desk: finds what was posted, does its work, completes what has ended.
+    /// One turn: takes in what was posted, does `work`, completes what has ended.
     pub(super) fn turn<R>(
         &mut self,
         init: &QpInit,
@@ -31,7 +31,7 @@ impl Inner {
         result
     }
 
-    /// A receive that is posted now can wait for a message: none waits for it, and none is flushed.
+    /// A receive that is posted now can wait for a message: no message waits for one, and none is flushed.
     fn is_calm(&self) -> bool {
         let works = !self.state.flushes() && self.state != QpState::Reset;
         works && self.blocked.is_none() && !self.refuses_requests()
@@ -42,7 +42,7 @@ impl Inner {
         self.blocked.is_some_and(Blocked::for_receive) || self.refuses_requests()
     }
 
-    /// The peer was told that no receive is there.
+    /// The peer was told that there is no receive.
     fn refuses_requests(&self) -> bool {
         let waits = |stream: &Stream| stream.ledger().responder.state() == Responding::Waiting;
         self.stream.as_ref().is_some_and(waits)

@@ -1,20 +1,19 @@
-//! Waiting for memory that is promised and not there yet (V5): who stalls, until when, and how it goes on.
-//! It promises that only what needs the pending entry waits: a send queue stands at its request, a stream is not read
-//! further; everything else flows, and every wait of a peer ends in time. It refuses to poll: whoever
-//! settles the entry wakes us.
+//! Waiting for memory that is reserved and not registered yet (V5): what waits, until when, and how it continues.
+//! Only what needs the pending entry waits: a send queue stops at its request, a stream is not read further; everything else
+//! continues, and every wait of a peer ends in time. There is no polling: the thread that completes the registration wakes the queue pair.
 //!
-//! Every place where memory is asked for, and what a pending entry means there:
+//! Every access to memory, and the effect of a pending entry on it:
 //!
-//! | place | treatment |
+//! | access | effect |
 //! | --- | --- |
-//! | posting | nothing is looked up |
-//! | a request is begun: pieces of a Send or Write, the sink of a Read or atomic | the send queue stands ([`Inner::stalls`]) |
-//! | bind: the region or the window | the send queue stands (`run_local`) |
-//! | local or remote invalidate | refused as for a valid region: neither can be invalidated |
+//! | posting | no lookup |
+//! | a request is begun: elements of a Send or Write, the sink of a Read or atomic | the send queue stops ([`Inner::stalls`]) |
+//! | bind: the region or the window | the send queue stops (`run_local`) |
+//! | local or remote invalidate | fails as for a valid region: neither can be invalidated |
 //! | framing and sending a request, placing its answer | it was valid when the request began and never is pending again |
-//! | a Write's target, a receive's pieces, staged or read directly | the stream is held ([`Inner::hold`]) |
+//! | a Write's target, a receive's elements, staged or read directly | the stream is held ([`Inner::hold`]) |
 //! | the source of a read, the word of an atomic | the stream is held ([`Inner::admit`]) |
-//! | framing and sending an answer | it was valid when the request came |
+//! | framing and sending an answer | it was valid when the request arrived |
 
 use serde::{Deserialize, Serialize};
 use verbena_stream::{Time, Violation};
@@ -41,10 +40,10 @@ pub(super) struct Blocked {
 pub(super) enum Why {
     /// A message has no receive.
     Receive,
-    /// The next request changes memory of responses that have not left; bytes framed and accepted by then.
+    /// The next request changes memory of responses that have not been sent; bytes framed and accepted by then.
     Responses { framed: u64, accepted: u64 },
-    /// The entry that the next bytes or the last request need, and what happens if it does not come. A queue pair that waits
-    /// for it does not move.
+    /// The entry that the next bytes or the last request need, and the violation if it is not registered in time. A queue pair that
+    /// waits for it cannot be moved.
     #[serde(skip)]
     Memory(Stag, Violation),
 }
@@ -59,7 +58,7 @@ impl Blocked {
     }
 }
 
-/// Whether the oldest answer waits behind a request of ours that is half sent and cannot go on.
+/// Whether the oldest answer waits behind a local request that is half sent and cannot continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) enum AnswerWait {
     /// It does not.
@@ -72,21 +71,21 @@ pub(super) enum AnswerWait {
 }
 
 impl Qp {
-    /// Goes on with what it was woken for.
+    /// Continues with what it was woken for.
     pub fn wake(&self, wake: Wake, out: &mut Outbox) {
         match wake {
             Wake::Receive(_) => self.receive_ready(out),
             Wake::Memory(_) => self.attend(out, Inner::memory_settled),
-            // Not about a queue pair.
+            // Not for a queue pair.
             Wake::Sends(_) => {}
         }
     }
 }
 
 impl Inner {
-    /// The request at `at` needs memory that is not there yet: the send queue stands until we are told.
+    /// The request at `at` needs memory that is pending: the send queue stops until the queue pair is woken.
     pub(super) fn stalls(&self, init: &QpInit, at: usize) -> bool {
-        // Whoever posted an STag had it from the table, so that a table without any pending entry needs no closer look.
+        // A program got its STags from the table, so a table without any pending entry needs no closer look.
         if !init.tpt.has_pending() {
             return false;
         }
@@ -99,7 +98,7 @@ impl Inner {
             .op
             .wants_response()
             .then(|| Right::of_sink(init, classic));
-        // All of them, before anything of the message leaves: in the middle of one nothing else could be sent.
+        // All of them, before anything of the message is sent: in the middle of one nothing else could be sent.
         sges.iter()
             .any(|sge| is_pending(init, sge, sink).is_some_and(|stag| waits(init, stag)))
     }
@@ -112,7 +111,7 @@ impl Inner {
         });
     }
 
-    /// The oldest answer cannot begin: true if it waits, false if it has done so for too long.
+    /// The oldest answer cannot begin: true if it waits, false if it has waited for too long.
     pub(super) fn answer_waits(&mut self, init: &QpInit) -> bool {
         match self.answer_wait {
             AnswerWait::No => {
@@ -124,23 +123,23 @@ impl Inner {
         }
     }
 
-    /// An entry that we waited for is there, or will not come. Requests and answers are looked at when sending goes on.
+    /// An entry that was waited for is registered now, or never will be. Requests and answers are checked when sending continues.
     fn memory_settled(&mut self, init: &QpInit, out: &mut Outbox) {
         let before = self.blocked;
         if before.is_some_and(Blocked::for_memory) {
             self.resume(init, out);
             if let Some(blocked) = &mut self.blocked {
-                // It was another entry; or the next one is waited for, since a moment that nobody told us.
+                // It was another entry; or the next one is waited for, and the time is not known here.
                 let same = before.filter(|b| b.why == blocked.why);
                 blocked.until = same.map_or(UNTIMED, |b| b.until);
             }
         }
     }
 
-    /// Time passed for what is blocked.
+    /// Processes the timeouts of what is blocked.
     pub(super) fn wait_passed(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
         if matches!(self.answer_wait, AnswerWait::Until(until) if now >= until) {
-            // It is refused when its turn comes.
+            // It is refused in its turn.
             self.answer_wait = AnswerWait::Over;
         }
         self.holding_passed(init, now, out);
@@ -158,7 +157,7 @@ impl Inner {
             match blocked.why {
                 Why::Receive => self.no_receive(init, out),
                 Why::Responses { accepted, framed } if self.accepted > accepted => {
-                    // A peer that is slow is not one that takes nothing.
+                    // A slow peer is not one that takes nothing.
                     let accepted = self.accepted;
                     blocked.until = now + RESPONSES_WAIT;
                     blocked.why = Why::Responses { framed, accepted };
@@ -176,7 +175,7 @@ impl Inner {
         }
     }
 
-    /// When the first wait is over.
+    /// When the first wait ends.
     pub(super) fn wait_ends(&self) -> Option<Time> {
         let answer = match self.answer_wait {
             AnswerWait::Until(until) if !self.owed.is_empty() => Some(until),
@@ -188,7 +187,7 @@ impl Inner {
     }
 }
 
-/// We shall be told of this entry; false if it is pending no more.
+/// Requests to be woken for this entry; false if it is not pending any more.
 pub(super) fn waits(init: &QpInit, stag: Stag) -> bool {
     init.tpt.wait(stag, init.number)
 }

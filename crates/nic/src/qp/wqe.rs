@@ -1,6 +1,5 @@
-//! A send request as the queue keeps it: copied from the consumer, with what has become of it so far.
-//! It promises that a request knows which messages it takes and which of them the peer must still execute.
-//! It refuses to touch memory.
+//! A queued send request: a copy of the program's, with its progress.
+//! It knows which messages it takes and which of them the peer must still execute. Memory is not accessed here.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -13,18 +12,18 @@ use verbena_wire::{Stag, To};
 use crate::wc::{Status, WcOp};
 use crate::wr::{Data, Flags, SendOp, SendWr, Sge};
 
-/// Lists and inline data up to this size live in the queue itself.
+/// Lists and inline data up to this size are stored in the queue itself.
 const FEW_PIECES: usize = 2;
 const FEW_BYTES: usize = 64;
 
-/// Where a request's data is, as kept.
+/// A request's data.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Payload {
     Gather(SmallVec<[Sge; FEW_PIECES]>),
     Inline(SmallVec<[u8; FEW_BYTES]>),
 }
 
-/// How far a request has come.
+/// Progress of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Progress {
     /// Not begun, or to be begun again with this part.
@@ -46,11 +45,11 @@ pub(crate) struct Wqe {
     pub(super) payload: Payload,
     pub(crate) len: u32,
     pub(super) progress: Progress,
-    /// The numbers of its parts, once begun.
+    /// The request sequence numbers of its parts, once begun.
     pub(super) rsn: [Option<Rsn>; 2],
 }
 
-/// How the peer wants what it is sent.
+/// The peer's features that affect messages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Manner {
     pub(super) read_v2: bool,
@@ -91,13 +90,13 @@ impl Wqe {
         }
     }
 
-    /// Messages it takes. A Write of nothing with immediate data is the immediate data alone.
+    /// Messages it takes. A Write of zero bytes with immediate data is the immediate data alone.
     pub(super) fn parts(&self, manner: Manner) -> u8 {
         match self.op {
             SendOp::Write {
                 immediate: Some(_), ..
             } if self.len > 0 => 2,
-            // V7: towards a peer that knows RFC 7306 only, the immediate data is a message of its own.
+            // V7: for a peer that supports only RFC 7306, the immediate data is a message of its own.
             SendOp::Send {
                 immediate: Some(_), ..
             } if !manner.send_imm => 2,
@@ -146,8 +145,8 @@ impl Wqe {
                     source_to: remote.to,
                 })
             }
-            // V3: towards a standard peer the sink is named by a number that opens no memory; the answer is placed
-            // because it matches the question, not because the number means anything here.
+            // V3: for a standard peer the sink is named by a number that gives access to no memory; the response is placed
+            // because it matches the request, not because of the number.
             SendOp::Read { remote, .. } => Message::ReadRequest(ReadRequest {
                 sink_stag: Stag::new(id),
                 sink_to: To::new(0),
@@ -190,12 +189,12 @@ impl Wqe {
         self.rsn[1].or(self.rsn[0])
     }
 
-    /// A part of it found no receive, or stands behind one that did.
+    /// A part of it found no receive, or is behind one that did.
     pub(super) fn is_refused(&self, n: Rsn) -> bool {
         self.rsn.iter().flatten().any(|rsn| !rsn.is_before(n))
     }
 
-    /// The peer discarded everything from `n` on: which part must be begun again?
+    /// The peer discarded everything from `n` on: resets the part that must be begun again; false if there is none.
     pub(super) fn rewind(&mut self, n: Rsn) -> bool {
         let refused = |rsn: Option<Rsn>| rsn.is_some_and(|rsn| !rsn.is_before(n));
         let part = match self.rsn {

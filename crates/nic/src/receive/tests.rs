@@ -1,4 +1,4 @@
-//! Tests of receive queues: order, depth, pieces.
+//! Tests of receive queues: order, depth, scatter elements.
 
 use verbena_wire::Stag;
 

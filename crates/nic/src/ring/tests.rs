@@ -23,7 +23,7 @@ mod plain {
         assert!(rx.is_empty() && rx.pop().is_none());
     }
 
-    /// Every pattern of bursts against the obvious queue.
+    /// Every pattern of bursts against a `VecDeque`.
     #[test]
     fn bursts_of_every_length_behave_like_a_plain_queue() {
         for burst in 1..=3 * SLOTS {
@@ -50,7 +50,7 @@ mod plain {
         assert!(tx.chunk.is_null() && rx.place.chunk.is_null());
     }
 
-    /// One after the other: the same chunk for ever.
+    /// One push, one pop: always the same chunk.
     #[test]
     fn ping_pong_stays_on_one_chunk() {
         let (mut tx, mut rx) = ring();
@@ -66,7 +66,7 @@ mod plain {
         }
     }
 
-    /// A queue that is never quite empty changes between two chunks and asks for no third.
+    /// A queue that is never quite empty alternates between two chunks and allocates no third.
     #[test]
     fn a_chunk_that_was_left_is_used_again() {
         let (mut tx, mut rx) = ring();
@@ -128,7 +128,7 @@ mod plain {
     }
 }
 
-/// Chunks of two slots, values that loom counts, and chunks that it sees leak.
+/// Chunks of two slots, values that loom counts, and chunks whose leaks it detects.
 #[cfg(loom)]
 mod model {
     use loom::sync::Arc;
@@ -136,7 +136,7 @@ mod model {
 
     use super::*;
 
-    /// Pops so often at most, checking order; returns the next number expected.
+    /// Pops at most so often, checking order; returns the next number expected.
     fn pop(rx: &mut Consumer<u32>, times: u32, mut next: u32) -> u32 {
         for _ in 0..times {
             if let Some(id) = rx.pop() {
@@ -148,7 +148,7 @@ mod model {
     }
 
     /// Five values over three chunks against a consumer that tries as often: each end of a chunk is reached by either
-    /// side first, and the chunk is used again, left behind, or kept.
+    /// side first, and the chunk is used again, left, or kept.
     #[test]
     fn order_is_kept_across_chunks() {
         loom::model(|| {
@@ -162,7 +162,7 @@ mod model {
         });
     }
 
-    /// A chunk is there already and a spare too: the handshakes among chunks in use.
+    /// There are a chunk and a spare already: the handshakes among chunks in use.
     #[test]
     fn a_spare_chunk_is_used_again() {
         loom::model(|| {
@@ -180,7 +180,7 @@ mod model {
         });
     }
 
-    /// Both ends go while the other works: every value and every chunk is freed.
+    /// Either end is dropped while the other works: every value and every chunk is freed.
     #[test]
     fn either_end_may_go_first() {
         loom::model(|| {
@@ -196,7 +196,7 @@ mod model {
         });
     }
 
-    /// A look is as good as a pop: what happened before is seen.
+    /// `is_empty` is as reliable as a pop: what happened before is seen.
     #[test]
     fn a_look_sees_what_happened_before() {
         loom::model(|| {

@@ -1,4 +1,4 @@
-//! Tests of shared receive queues: the limit, and a line of waiters that nobody can jump.
+//! Tests of shared receive queues: the limit, and the order of waiters.
 
 use super::*;
 

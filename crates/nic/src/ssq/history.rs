@@ -1,75 +1,75 @@
-//! What a shared send queue tells of itself: counters, and what became of its last requests (V6).
-//! All of it is plain data, made when somebody asks. It promises one moment for everything in one answer.
-//! It refuses to be kept per channel: memory for it grows with the queue, not with the channels.
+//! Query results of a shared send queue: counters, and the state of its last requests (V6).
+//! All of it is plain data, taken under one lock, so one result is of one moment. The history is kept per queue, not per channel: its
+//! memory does not grow with the channels.
 
 use verbena_mem::Pd;
 
 use super::SsqLimits;
 use crate::wc::{Status, WcOp};
 
-/// What became of a request.
+/// State of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fate {
-    /// Its turn has not come.
+    /// Not given to its channel yet.
     Waiting,
-    /// Its channel has it.
+    /// Given to its channel.
     Given,
-    /// It has ended; its completion comes when all before it have.
+    /// Ended; it completes when all earlier ones have ended.
     Ended(Status),
-    /// It has ended and completed.
+    /// Ended and completed.
     Completed(Status),
 }
 
 /// A request of a shared send queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
-    /// Its place in the order of posting, from 0.
+    /// Its position in posting order, from 0.
     pub number: u64,
     /// Its channel.
     pub channel: u32,
-    /// The consumer's own number.
+    /// The program's id.
     pub id: u64,
-    /// What it was.
+    /// The operation.
     pub op: WcOp,
     /// Bytes.
     pub len: u32,
-    /// What became of it.
+    /// Its state.
     pub fate: Fate,
 }
 
-/// What a shared send queue, or one of its channels, has done.
+/// Counters of a shared send queue or of one of its channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SsqCounters {
     /// Requests that were posted.
     pub posted: u64,
     /// Requests that were given to their channel.
     pub given: u64,
-    /// Requests that have completed, well or not.
+    /// Requests that have completed, successfully or not.
     pub completed: u64,
-    /// Requests that have completed otherwise than asked.
+    /// Requests that have completed with an error.
     pub failed: u64,
-    /// Bytes of requests that have completed as asked.
+    /// Bytes of requests that have completed successfully.
     pub bytes: u64,
     /// Times that a channel was failed because it held up others for too long.
     pub stalls: u64,
 }
 
-/// What a query of a shared send queue answers.
+/// Result of a query of a shared send queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SsqInfo {
     /// Its domain.
     pub pd: Pd,
-    /// How much it holds.
+    /// Its limits.
     pub limits: SsqLimits,
     /// Requests that have not completed.
     pub waiting: usize,
     /// Its channels.
     pub channels: u32,
-    /// What it has done.
+    /// Its counters.
     pub counters: SsqCounters,
 }
 
-/// What a query of one channel answers.
+/// Result of a query of one channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChannelInfo {
     /// Requests may be posted for it.
@@ -80,6 +80,6 @@ pub struct ChannelInfo {
     pub given: usize,
     /// Most of those at once.
     pub window: usize,
-    /// What it has done.
+    /// Its counters.
     pub counters: SsqCounters,
 }

@@ -1,6 +1,6 @@
-//! The requests of a shared send queue in posting order, with what has become of each (V6).
-//! It promises that a request ends once, and that it leaves when all before it have: then there is room for another.
-//! It refuses to call queue pairs; it says which has its turn.
+//! The requests of a shared send queue in posting order, with the state of each (V6).
+//! A request ends once, and leaves the queue when all earlier ones have ended; then there is room for another. Queue pairs are not
+//! called here: [`Order::next`] says which one gets its request.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use crate::wr::{Flags, SendWr};
 #[derive(Debug)]
 struct Entry {
     channel: u32,
-    /// What completions call the channel.
+    /// The channel's queue pair number in completions.
     name: u32,
     id: u64,
     flags: Flags,
     op: WcOp,
     len: u32,
-    /// It waits for an answer of the peer.
+    /// It waits for the peer's response.
     asks: bool,
-    /// Until its turn has come.
+    /// Present until the request is given to its channel.
     wqe: Option<Wqe>,
     ended: Option<Status>,
 }
@@ -56,7 +56,7 @@ struct Channel {
 #[derive(Debug)]
 pub(super) struct Blamed {
     pub(super) qp: Arc<Qp>,
-    /// Its oldest request waits for an answer.
+    /// Its oldest request waits for the peer's response.
     pub(super) asks: bool,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Order {
     entries: VecDeque<Entry>,
     /// The number of the first entry.
     first: u64,
-    /// Entries whose turn has come, or that ended before.
+    /// Entries that were given to their channel or ended before.
     passed: usize,
     past: VecDeque<Record>,
     counters: SsqCounters,
@@ -111,7 +111,7 @@ impl Order {
         self.empty(number);
     }
 
-    /// A channel begins anew, or is gone: whatever was posted for it and has not ended is flushed, begun or not.
+    /// A channel was reset or destroyed: every request for it that has not ended is flushed, started or not.
     pub(super) fn empty(&mut self, number: u32) {
         for entry in &mut self.entries {
             if entry.channel == number && entry.ended.is_none() {
@@ -136,7 +136,7 @@ impl Order {
         if self.entries.len() >= self.limits.requests {
             return Err(PostError::Full(self.limits.requests));
         }
-        // The channel knows it by our number, and always says how it ended; the consumer's wishes are seen to here.
+        // The channel completes it under the entry's number, and always with a completion; the program's flags are applied in `complete`.
         wqe.id = self.first + self.entries.len() as u64;
         wqe.flags = wr.flags.without(Flags::NOTIFY) | Flags::SIGNALED;
         channel.waiting += 1;
@@ -156,12 +156,12 @@ impl Order {
         Ok(())
     }
 
-    /// The next request whose turn has come, if it is of this channel where one is named.
+    /// The next request whose turn it is; if a channel is given, only if it is for that channel.
     pub(super) fn next(&mut self, of: Option<u32>) -> Option<(Arc<Qp>, Wqe)> {
         loop {
             let entry = self.entries.get_mut(self.passed)?;
             if entry.wqe.is_none() {
-                // Its channel left before its turn came.
+                // Its channel was reset or destroyed before its turn.
                 self.passed += 1;
                 continue;
             }
@@ -179,19 +179,19 @@ impl Order {
         }
     }
 
-    /// A channel has completed a request; the channel is returned if that was the last it had.
+    /// A channel has completed a request; returns the channel if that was the last one it was given.
     pub(super) fn end(&mut self, wc: &Wc) -> Option<Arc<Qp>> {
         let entry = self.given(wc.id)?;
         (entry.op, entry.len) = (wc.op, wc.len);
         self.ended(wc.id, wc.status)
     }
 
-    /// A channel took a request in a state in which it takes none: it is flushed.
+    /// A channel rejected a request because of its state: it is flushed.
     pub(super) fn lose(&mut self, number: u64) {
         self.ended(number, Status::WrFlushErr);
     }
 
-    /// A channel has nothing any more and completed nothing more, because it was emptied: what it was given is flushed.
+    /// A channel has no requests left and completes no more, because it was reset: those it was given are flushed.
     pub(super) fn lose_all(&mut self, channel: u32) {
         for at in 0..self.passed {
             if self.entries[at].channel == channel {
@@ -216,7 +216,7 @@ impl Order {
         (channel.given == 0).then(|| channel.qp.clone())
     }
 
-    /// Completes what has ended at the front.
+    /// Completes the requests that have ended at the front.
     pub(super) fn complete(&mut self, cq: &Cq, out: &mut Outbox) {
         while let Some(status) = self.entries.front().and_then(|entry| entry.ended) {
             let Some(entry) = self.entries.pop_front() else {
@@ -225,7 +225,7 @@ impl Order {
             self.remember(&entry, status);
             self.first += 1;
             self.passed = self.passed.saturating_sub(1);
-            // There is room before the completion is seen: we hold the lock that posters need.
+            // There is room before the completion is visible: posting needs the lock that is held here.
             let notify = entry.flags.contains(Flags::NOTIFY);
             if status == Status::Success && !notify && !entry.flags.contains(Flags::SIGNALED) {
                 continue;
@@ -238,7 +238,7 @@ impl Order {
                 len: entry.len,
                 ..Wc::BLANK
             };
-            // A queue without room says so itself, and its queue pairs fail, our channels among them.
+            // A completion queue without room raises its overflow itself, and its queue pairs fail, the channels among them.
             let _ = if notify {
                 cq.push_and_tell(wc, out)
             } else {
@@ -270,7 +270,7 @@ impl Order {
         self.past.push_back(record(self.first, entry, fate));
     }
 
-    /// The channel whose request has its turn to complete and has not ended, while others wait behind it.
+    /// The channel whose request is the next to complete and has not ended, while requests of others wait behind it.
     pub(super) fn holds_up_completions(&self) -> Option<Blamed> {
         let entry = self.entries.front().filter(|e| e.fate() == Fate::Given)?;
         let channel = self.channels.get(&entry.channel)?;
@@ -281,7 +281,7 @@ impl Order {
         })
     }
 
-    /// The channel that keeps requests of others from beginning: `lagging`, or one that has as many as it may.
+    /// The channel that keeps requests of others from starting: `lagging`, or one whose window is full.
     pub(super) fn holds_up_beginning(&self, lagging: Option<u32>) -> Option<Blamed> {
         let mut waiting = self.entries.iter().skip(self.passed);
         let mut waiting = waiting.by_ref().filter(|e| e.wqe.is_some()).peekable();
@@ -296,7 +296,7 @@ impl Order {
         Some(Blamed { qp, asks })
     }
 
-    /// Something waits that somebody may hold up.
+    /// Requests wait that a channel may hold up.
     pub(super) fn is_waiting(&self) -> bool {
         self.passed < self.entries.len() || self.holds_up_completions().is_some()
     }

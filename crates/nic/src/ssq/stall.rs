@@ -1,6 +1,6 @@
-//! The stall limit of a shared send queue (V6): a channel that does not move must not hold up the others for ever.
-//! It promises that a channel which moves is never failed, however slow it is, nor one that only its own requests wait for.
-//! It refuses to know clocks: it is told the time, and says whether it wants to be told again.
+//! The stall limit of a shared send queue (V6): a channel without progress must not hold up the others for ever.
+//! A channel that makes progress is never failed, however slow it is, nor one that holds up only its own requests. The time is passed
+//! in; [`wants_time`](Ssq::wants_time) says whether to call again.
 
 use core::time::Duration;
 
@@ -11,12 +11,12 @@ use super::{Pump, SendHand, Ssq};
 use crate::event::Outbox;
 use crate::qp::fed::Progress;
 
-/// Looks within one limit.
+/// Checks within one limit.
 const LOOKS: u32 = 8;
-/// No more often than this.
+/// Shortest interval between checks.
 const LEAST: Duration = Duration::from_millis(1);
 
-/// A channel that holds up others, and since when it has not moved.
+/// A channel that holds up others, and since when it has made no progress.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Watch {
     channel: u32,
@@ -25,13 +25,13 @@ pub(super) struct Watch {
 }
 
 impl Ssq {
-    /// After how long it wants to be told the time, if it does: something waits that a channel may hold up.
+    /// After how long to call [`handle_timeout`](Ssq::handle_timeout), if requests wait that a channel may hold up.
     pub fn wants_time(&self) -> Option<Duration> {
         let waits = self.order.lock().is_waiting();
         waits.then(|| (self.limits.stall / LOOKS).max(LEAST))
     }
 
-    /// Time has passed: a channel that has held up others for too long without moving is failed, and all go on.
+    /// Fails a channel that has held up others for too long without progress, and continues with the others.
     pub fn handle_timeout(&self, now: Time, hand: SendHand<'_>, out: &mut Outbox) {
         let mut told = false;
         self.desk.ring(|pump| {
@@ -58,7 +58,7 @@ impl Ssq {
                 continue;
             };
             if qp.holds() == 0 {
-                // Everything that it completed is in our inbox by now.
+                // All its completions are in the inbox by now.
                 self.collect(out);
                 self.order.lock().lose_all(qp.number());
                 any = true;
@@ -74,8 +74,8 @@ impl Ssq {
             *watch = Some(before);
             if now.since(before.since) >= self.limits.stall {
                 *watch = None;
-                // Whatever it has fails: the oldest as unanswered, the rest is flushed. The peer may read again one day, and
-                // must not find half a message then: the connection is broken off.
+                // Its requests fail: the oldest as not answered, the rest is flushed. The peer may read again later and must not
+                // find half a message then: the connection is aborted.
                 qp.handle_peer_dead(out);
                 self.order.lock().count_stall(qp.number());
                 hand(&qp, out);
@@ -87,7 +87,7 @@ impl Ssq {
         }
     }
 
-    /// For tests: the channel that could not begin what it was given.
+    /// For tests: the channel that could not start the request it was given.
     #[cfg(test)]
     pub(super) fn lagging(&self) -> Option<std::sync::Arc<crate::qp::Qp>> {
         self.desk.look(|pump| pump.lagging.clone())

@@ -1,4 +1,4 @@
-//! Tests of a shared send queue by its verbs: one order over many channels, who fails alone, who holds up whom and for how long.
+//! Tests of a shared send queue by its verbs: one order over many channels, failures of single channels, and channels that hold up others.
 
 mod edge;
 mod stall;
@@ -20,7 +20,7 @@ use crate::testing::{SEND, Setup, feed, new_qp, poll, stream, transmit};
 use crate::wc::Status;
 use crate::wr::{Data, Flags, ReceiveWr, SendOp};
 
-/// A wire takes so much while it is not cut.
+/// Bytes that a link takes while it is not cut.
 const ROOM: usize = 1 << 20;
 
 fn function(number: u32) -> Function {
@@ -43,7 +43,7 @@ fn function(number: u32) -> Function {
     )
 }
 
-/// A publisher with one shared send queue, and a subscriber per channel on the other side of a wire each.
+/// A publisher with one shared send queue, and a subscriber per channel at the other end of a link each.
 struct World {
     ours: Function,
     theirs: Function,
@@ -56,11 +56,11 @@ struct World {
     memory: Buffer,
 }
 
-/// Bytes under way to the subscribers, and who sent when.
+/// Bytes on their way to the subscribers, and the order of the senders.
 #[derive(Default)]
 struct Wires {
     bytes: BTreeMap<u32, Vec<u8>>,
-    /// Room that a wire has, if it is not ROOM.
+    /// Room of a link, if it is not ROOM.
     room: BTreeMap<u32, usize>,
     /// Channels in the order in which they sent something.
     sent: Vec<u32>,
@@ -90,7 +90,7 @@ impl World {
         World::with(channels, limits(), Setup::default(), Limits::default())
     }
 
-    /// A channel of these frames one request ahead of its wire, so that a full wire keeps the next from beginning.
+    /// Channels that frame one request ahead of their link, so that a full link keeps the next from starting.
     fn narrow(channels: usize) -> World {
         let setup = Setup {
             transfer: Transfer {
@@ -158,7 +158,7 @@ impl World {
         posted.unwrap();
     }
 
-    /// The subscriber has so many receives more.
+    /// Posts so many more receives at the subscriber.
     fn receives(&mut self, at: usize, count: u64) {
         for id in 0..count {
             let wr = ReceiveWr { id, scatter: &[] };
@@ -187,7 +187,7 @@ impl World {
         self.ssq.handle_timeout(now, hand, out);
     }
 
-    /// What the queue woke itself for, as whoever has the connections sees to it.
+    /// Pumps the queue if the outbox says so, as the code that owns the connections does.
     fn settle(&mut self) {
         self.ours.settle(&mut self.out);
         let sends = |wake: &Wake| matches!(wake, Wake::Sends(_));
@@ -196,7 +196,7 @@ impl World {
         }
     }
 
-    /// Carries bytes until all is silent; the queue is pumped only when it asks for it.
+    /// Carries bytes until no side sends; the queue is pumped only when the outbox says so.
     fn run(&mut self) {
         loop {
             let mut moved = 0;
@@ -225,7 +225,7 @@ impl World {
         self.wires.room.remove(&self.channel(at));
     }
 
-    /// Number and status of each completion so far.
+    /// Id and status of each completion so far.
     fn ends(&self) -> Vec<(u64, Status)> {
         poll(&self.cq).iter().map(|wc| (wc.id, wc.status)).collect()
     }
@@ -244,7 +244,7 @@ fn requests_leave_and_complete_in_posting_order_whatever_their_channel() {
         world.send(at, id as u64);
     }
     world.pump();
-    // Two in a row on one channel leave together.
+    // Two consecutive requests of one channel are sent together.
     let order = [0, 3, 1, 7, 2, 0, 5, 4, 6, 1].map(|at| world.channel(at));
     assert_eq!(world.wires.sent, order);
     assert_eq!(world.ends(), [], "nobody has answered");
@@ -334,7 +334,7 @@ fn a_failed_channel_flushes_only_its_own() {
         .map(|(id, _)| *id)
         .collect();
     assert_eq!(bad, [0, 1, 2, 3, 4, 5], "in posting order, failed or not");
-    // Later ones for that channel fail when their turn comes; others go on.
+    // Later ones for that channel fail in their turn; others continue.
     world.receives(2, 1);
     world.send(1, 6);
     world.send(2, 7);

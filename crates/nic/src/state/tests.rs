@@ -1,4 +1,4 @@
-//! Tests of queue pair states: the tables of both personalities, and what the verbs' programs rely on.
+//! Tests of queue pair states: the tables of both personalities, and what programs that use verbs rely on.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Tests of steering: the mask, changes under traffic, tables that cannot be.
+//! Tests of steering: the mask, changes under traffic, invalid tables.
 
 use core::net::Ipv4Addr;
 

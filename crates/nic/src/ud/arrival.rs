@@ -1,6 +1,6 @@
-//! A datagram that came, judged as far as that needs no queue pair: shape, length, checksum, partition.
-//! It promises that what is wrong is dropped with its cause, and that the header which the receiver is shown says where the
-//! packet came from. It refuses to believe a header that came along: addresses are those that the system saw.
+//! A received datagram, checked as far as that needs no queue pair: format, length, checksum, partition.
+//! An invalid one is dropped with its cause. The IP header that the program finds in its receive is built from the addresses that the
+//! system reported, not from the packet.
 
 use core::net::IpAddr;
 
@@ -11,9 +11,9 @@ use crate::wc::Header;
 
 use super::MAX_DATAGRAM;
 
-/// Bytes in front of every datagram in its receive: InfiniBand's global route header, or what RoCEv2 puts there.
+/// Bytes before every datagram in its receive: InfiniBand's global route header, or what RoCEv2 puts there.
 pub const GRH_LEN: usize = 40;
-/// The partition that everybody is in.
+/// The default partition, the only one.
 pub const PKEY: u16 = 0xffff;
 
 const IPV4_LEN: usize = 20;
@@ -22,7 +22,7 @@ const UDP: u8 = 17;
 const HOPS: u8 = 64;
 const IMMEDIATE_LEN: usize = 4;
 
-/// Bytes of the longest packet that can be taken: whoever receives needs this much room.
+/// Bytes of the longest packet that is accepted: the receive buffer needs this much room.
 pub const fn largest_packet() -> usize {
     Bth::LEN + Deth::LEN + IMMEDIATE_LEN + MAX_DATAGRAM + ICRC_LEN
 }
@@ -40,7 +40,7 @@ pub enum Dropped {
     Partition,
     /// The state does not receive.
     State,
-    /// It showed another Q_Key.
+    /// It carried another Q_Key.
     Key,
     /// No receive was posted.
     NoReceive,
@@ -48,11 +48,11 @@ pub enum Dropped {
     TooLong,
     /// The memory of the next receive is not registered yet (V5).
     Pending,
-    /// The memory of the receive refused; the queue pair has failed.
+    /// The memory of the receive may not be accessed; the queue pair has failed.
     Memory,
 }
 
-/// A datagram that came whole.
+/// A received datagram.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrival<'a> {
     pub(super) packet: UdPacket<'a>,
@@ -62,7 +62,7 @@ pub struct Arrival<'a> {
 }
 
 impl<'a> Arrival<'a> {
-    /// Judges the payload of a UDP packet that came this way.
+    /// Checks the payload of a UDP packet that was received on this path.
     pub fn parse(bytes: &'a [u8], path: Path) -> Result<Arrival<'a>, Dropped> {
         if bytes.len() > largest_packet() {
             return Err(Dropped::Giant);
@@ -101,9 +101,7 @@ impl<'a> Arrival<'a> {
         self.path.src
     }
 
-    /// What stands in front of the message in its receive. RoCEv2: an IPv4 header takes the last 20 bytes, and what
-    /// precedes it means nothing; an IPv6 header takes all 40.
-    /// Which header it came with.
+    /// The IP version of its header.
     pub(super) fn header(&self) -> Header {
         match (self.path.src, self.path.dst) {
             (IpAddr::V4(_), IpAddr::V4(_)) => Header::V4,
@@ -111,6 +109,8 @@ impl<'a> Arrival<'a> {
         }
     }
 
+    /// The header before the message in its receive. RoCEv2: an IPv4 header takes the last 20 bytes, and those before it are
+    /// undefined; an IPv6 header takes all 40.
     pub(super) fn grh(&self) -> [u8; GRH_LEN] {
         let mut grh = [0; GRH_LEN];
         let udp_len = self.bytes + UDP_LEN;
@@ -121,7 +121,7 @@ impl<'a> Arrival<'a> {
                 header[..12].copy_from_slice(&[0x45, 0, high, low, 0, 0, 0x40, 0, HOPS, UDP, 0, 0]);
                 header[12..16].copy_from_slice(&src.octets());
                 header[16..].copy_from_slice(&dst.octets());
-                // Programs tell the two versions apart by this sum.
+                // Programs tell the two versions apart by this checksum.
                 let sum = checksum(&header).to_be_bytes();
                 header[10..12].copy_from_slice(&sum);
                 grh[GRH_LEN - IPV4_LEN..].copy_from_slice(&header);
@@ -137,7 +137,7 @@ impl<'a> Arrival<'a> {
     }
 }
 
-/// RFC 1071, over a header whose own sum counts as zero.
+/// RFC 1071, over a header whose checksum field is zero.
 fn checksum(header: &[u8; IPV4_LEN]) -> u16 {
     let words = header.chunks_exact(2);
     let sum: u32 = words

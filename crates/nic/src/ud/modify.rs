@@ -1,6 +1,6 @@
-//! Changes of state of a datagram queue pair, and its end.
-//! It promises that a refused change leaves everything as it was, and that one which is destroyed completes nothing more.
-//! It refuses to send: whoever changes the state calls [`transmit`](UdQp::transmit) afterwards.
+//! State changes of a datagram queue pair, and its destruction.
+//! A change that is not allowed leaves everything as it was, and a retired queue pair completes nothing more. The caller calls
+//! [`transmit`](UdQp::transmit) after a state change.
 
 use super::receive::receive_failed;
 use super::{Inner, UdInit, UdQp};
@@ -9,12 +9,12 @@ use crate::state::{QpEvent, QpState};
 use crate::wc::Status;
 
 impl UdQp {
-    /// Asks for a state; false if it is refused.
+    /// Requests a state; false if the transition is not allowed.
     pub fn modify(&self, to: QpState, out: &mut Outbox) -> bool {
         self.inner.lock().modify(&self.init, to, out)
     }
 
-    /// A completion queue of this queue pair lost entries: whatever it is doing cannot be relied on.
+    /// A completion queue of this queue pair lost entries: it fails.
     pub fn fail_overflowed(&self, out: &mut Outbox) {
         let mut inner = self.inner.lock();
         if inner.state != QpState::Reset {
@@ -50,7 +50,7 @@ impl Inner {
             }
             QpState::Sqd => {
                 self.state = QpState::Sqd;
-                // A datagram is whole or not begun, so nothing is under way.
+                // A datagram is sent as a whole or not at all, so none is in progress.
                 out.push(Event::SqDrained { qp: init.number });
             }
             QpState::Rts if self.state == QpState::Sqe => {
@@ -81,7 +81,7 @@ impl Inner {
         }
     }
 
-    /// As it was at first, but for its counters and its key.
+    /// Resets everything but its counters and its Q_Key.
     fn empty(&mut self) {
         self.state = QpState::Reset;
         self.sends.clear();

@@ -1,6 +1,6 @@
-//! Posting to a datagram queue pair: a request is judged, copied and left for whoever sends.
-//! It promises that a refused request changes nothing, and that a request posted to a failed queue flushes at once.
-//! It refuses to look up memory; that happens when a datagram leaves or arrives.
+//! Posting to a datagram queue pair: a request is checked and copied into the queue.
+//! A rejected request changes nothing, and a request posted to a failed queue flushes at once. Memory is checked when a datagram is
+//! sent or arrives.
 
 use core::net::IpAddr;
 
@@ -13,25 +13,25 @@ use crate::qp::PostError;
 use crate::wc::Status;
 use crate::wr::{Data, Flags, ReceiveWr, Sge};
 
-/// Lists and inline data up to this size live in the queue itself.
+/// Lists and inline data up to this size are stored in the queue itself.
 const FEW_PIECES: usize = 2;
 const FEW_BYTES: usize = 64;
 
-/// Where a datagram goes, and from which address of ours.
+/// Destination and local source address of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Destination {
     /// The receiver's address; a multicast address reaches every queue pair that is attached to it.
     pub address: IpAddr,
-    /// The address of ours that it leaves from.
+    /// The local address that it is sent from.
     pub source: IpAddr,
-    /// The receiving queue pair; multicast has a number of its own, whatever stands here.
+    /// The receiving queue pair; ignored for multicast, which has a number of its own.
     pub number: Qpn,
-    /// The key that the receiver demands; with the highest bit set, the sending queue pair's own is shown instead.
+    /// The receiver's Q_Key; with the highest bit set, the sending queue pair's own is sent instead.
     pub qkey: u32,
 }
 
 impl Destination {
-    /// As 16 bytes every address is one of version 6: those that stand for one of version 4 are meant so.
+    /// With IPv4-mapped IPv6 addresses converted to IPv4, and the multicast number set.
     fn canonical(self) -> Destination {
         let address = self.address.to_canonical();
         Destination {
@@ -50,19 +50,19 @@ impl Destination {
 /// A request to send one datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UdSendWr<'a> {
-    /// The consumer's own number, returned with the completion.
+    /// The program's id, returned with the completion.
     pub id: u64,
     /// Immediate data.
     pub immediate: Option<u32>,
-    /// How; fences wait for nothing here, since nothing is ever under way.
+    /// Options; fences have no effect, since no request is ever in progress.
     pub flags: Flags,
-    /// Where the data is.
+    /// The data.
     pub data: Data<'a>,
-    /// Where it goes.
+    /// The destination.
     pub to: Destination,
 }
 
-/// A send request as the queue keeps it.
+/// A queued send request.
 #[derive(Debug)]
 pub(super) struct Queued {
     pub(super) id: u64,
@@ -73,7 +73,7 @@ pub(super) struct Queued {
     pub(super) to: Destination,
 }
 
-/// Where its data is, as kept.
+/// Its data.
 #[derive(Debug)]
 pub(super) enum Payload {
     Gather(SmallVec<[Sge; FEW_PIECES]>),
@@ -81,7 +81,7 @@ pub(super) enum Payload {
 }
 
 impl UdQp {
-    /// Leaves a request; [`transmit`](UdQp::transmit) afterwards. Several can be left before.
+    /// Queues a request; call [`transmit`](UdQp::transmit) after one or several.
     pub fn queue_send(&self, wr: &UdSendWr<'_>, out: &mut Outbox) -> Result<(), PostError> {
         let len = check(&self.init, wr)?;
         let queued = Queued {
@@ -111,7 +111,7 @@ impl UdQp {
         Ok(())
     }
 
-    /// Adds a receive: 40 bytes for where the datagram came from, and then the longest message that it shall take.
+    /// Adds a receive: 40 bytes for the datagram's IP header, and then room for the longest message expected.
     pub fn post_receive(&self, wr: &ReceiveWr<'_>, out: &mut Outbox) -> Result<(), PostError> {
         if self.init.srq.is_some() {
             return Err(PostError::Shared);

@@ -1,6 +1,6 @@
-//! The receive side of a datagram queue pair: a key to show, a receive to fill, a completion to enter.
-//! It promises that a datagram which is dropped leaves everything as it was, and that its receive holds first where it came
-//! from and then the message. It refuses to keep a datagram for later.
+//! The receive side of a datagram queue pair: checking the Q_Key, filling a receive, completing it.
+//! A datagram that is dropped leaves the queue as it was, except when its receive's memory may not be accessed. Datagrams are never
+//! kept for later.
 
 use smallvec::SmallVec;
 use verbena_mem::{Access, Placement, Refusal};
@@ -15,7 +15,7 @@ use crate::wc::{Status, Wc, WcOp};
 use crate::wr::Sge;
 
 impl UdQp {
-    /// Takes a datagram, or says why not; what it has dropped is counted.
+    /// Delivers a datagram, or says why not; dropped ones are counted.
     pub fn deliver(&self, arrival: &Arrival<'_>, out: &mut Outbox) -> Result<(), Dropped> {
         let mut inner = self.inner.lock();
         let taken = inner.deliver(&self.init, arrival, out);
@@ -27,7 +27,7 @@ impl UdQp {
             Err(Dropped::NoReceive) => counters.no_receive += 1,
             Err(Dropped::TooLong) => counters.too_long += 1,
             Err(Dropped::Pending) => counters.pending += 1,
-            // The receive that was struck has a completion of its own.
+            // The receive that failed has a completion of its own.
             Err(_) => {}
         }
         taken
@@ -48,13 +48,13 @@ impl Inner {
         if packet.qkey != self.qkey {
             return Err(Dropped::Key);
         }
-        // Bounded by what an arrival may be.
+        // Bounded by the size limits of `Arrival::parse`.
         let len = (GRH_LEN + packet.payload.len()) as u32;
         let receive = self.claim(init, len, out)?;
         let placed = place(init, &receive.scatter, &arrival.grh(), packet.payload);
         match placed {
             Ok(()) => {}
-            // V5: nobody waits for memory with a datagram in hand; the receive is there for a later one.
+            // V5: a datagram does not wait for memory; the receive stays for a later one.
             Err(Refusal::Pending { .. }) => {
                 self.put_back(init, receive, out);
                 return Err(Dropped::Pending);
@@ -82,8 +82,8 @@ impl Inner {
         Ok(())
     }
 
-    /// The next receive, if it holds so many bytes. One that is too small stays, and the datagram is dropped, as the
-    /// Linux software adapter (rxe) does.
+    /// The next receive, if it holds so many bytes. One that is too small stays, and the datagram is dropped, as in the
+    /// Linux software adapter (rxe).
     fn claim(&mut self, init: &UdInit, len: u32, out: &mut Outbox) -> Result<Receive, Dropped> {
         if let Some(srq) = &init.srq {
             return srq.take_now(len, out).map_err(|unfit| match unfit {
@@ -109,7 +109,7 @@ impl Inner {
         }
     }
 
-    /// Our own memory refused a receive: it ends with an error, and so does the queue pair.
+    /// The memory of a receive may not be accessed: it completes with an error, and the queue pair fails.
     fn strike_receive(
         &mut self,
         init: &UdInit,
@@ -126,7 +126,7 @@ impl Inner {
     }
 }
 
-/// A receive that took nothing.
+/// The completion of a receive that failed.
 pub(super) fn receive_failed(init: &UdInit, id: u64, status: Status) -> Wc {
     Wc {
         id,
@@ -137,7 +137,7 @@ pub(super) fn receive_failed(init: &UdInit, id: u64, status: Status) -> Wc {
     }
 }
 
-/// Scatters both to the front of a list of pieces; nothing is placed unless all of it may be.
+/// Scatters header and payload to the beginning of a scatter list; nothing is placed unless all accesses are granted.
 fn place(init: &UdInit, scatter: &[Sge], grh: &[u8], payload: &[u8]) -> Result<(), Refusal> {
     let mut left = (grh.len() + payload.len()) as u32;
     let mut places: SmallVec<[Placement<'_>; 2]> = SmallVec::new();

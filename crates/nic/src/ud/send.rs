@@ -1,6 +1,6 @@
-//! The send side of a datagram queue pair: packets in posting order, each complete when it has left.
-//! It promises that a request which finds no room stays in front, and that one which fails strikes itself and flushes those behind.
-//! It refuses to address packets; a [`Post`] knows ports and adds the checksum that covers them.
+//! The send side of a datagram queue pair: packets in posting order, each completes when it was sent.
+//! A request that finds no room stays at the front; one that fails completes with an error, and those behind it are flushed. Addresses
+//! and the checksum that covers them are added by the [`Post`].
 
 use verbena_mem::{Access, Refusal};
 use verbena_wire::roce::UdPacket;
@@ -13,34 +13,34 @@ use crate::state::{QpEvent, QpState};
 use crate::wc::{Status, Wc, WcOp};
 use crate::wr::Flags;
 
-/// InfiniBand: a key with this bit stands for the sender's own.
+/// InfiniBand: a Q_Key with this bit set stands for the sender's own.
 const OWN_KEY: u32 = 0x8000_0000;
 
-/// What became of a packet.
+/// Result of sending a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Posted {
-    /// It left.
+    /// It was sent.
     Gone,
-    /// The system refused it for a reason that has nothing to do with us; it is lost.
+    /// The system did not send it, for a reason outside the adapter; it is lost.
     Lost,
     /// There is no room now.
     Full,
-    /// No socket of ours has the source address.
+    /// No socket is bound to the source address.
     NotOurs,
 }
 
-/// Takes packets.
+/// Sends packets.
 pub trait Post {
-    /// Sends one packet, from the base transport header to the pad; what is appended is sent along.
+    /// Sends one packet, from the base transport header to the pad; bytes appended to `packet` are sent along.
     fn post(&mut self, to: &Destination, packet: &mut Vec<u8>) -> Posted;
 }
 
-/// Where sending stopped.
+/// Why sending stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UdSending {
     /// Nothing is left to send.
     Idle,
-    /// The request in front found no room; it leaves from this address.
+    /// There is no room for the request at the front; it is sent from this address.
     Blocked(core::net::IpAddr),
 }
 
@@ -60,14 +60,14 @@ impl Inner {
             };
             match self.put_together(init, &queued) {
                 Ok(()) => {}
-                // V5: the queue stands until its memory is there; we are woken then.
+                // V5: the queue waits until its memory is registered; the queue pair is woken then.
                 Err(Refusal::Pending { stag }) => {
                     let waits = init.tpt.wait(stag, init.number);
                     self.sends.push_front(queued);
                     if waits {
                         break;
                     }
-                    // It was settled a moment ago, and never is pending again: look once more.
+                    // The registration ended meanwhile, and is never pending again: try once more.
                     continue;
                 }
                 Err(refusal) => {
@@ -96,7 +96,7 @@ impl Inner {
         UdSending::Idle
     }
 
-    /// Puts the packet of a request together, but for its checksum.
+    /// Builds the packet of a request, without its checksum.
     fn put_together(&mut self, init: &UdInit, queued: &Queued) -> Result<(), Refusal> {
         self.gathered.clear();
         let payload = match &queued.payload {
@@ -129,7 +129,7 @@ impl Inner {
         Ok(())
     }
 
-    /// A send failed: it says so, the rest flushes, and the queue pair goes on receiving (InfiniBand's SQE).
+    /// A send failed: it completes with an error, the rest flushes, and the queue pair continues to receive (InfiniBand's SQE).
     fn strike(
         &mut self,
         init: &UdInit,
@@ -152,7 +152,7 @@ impl Inner {
         }
     }
 
-    /// Enters the completion of a send, if it has one.
+    /// Pushes the completion of a send, if it has one.
     pub(super) fn complete_send(
         &mut self,
         init: &UdInit,
@@ -183,7 +183,7 @@ impl Inner {
         }
     }
 
-    /// A completion was lost: nothing this queue pair says can be relied on.
+    /// A completion was lost: the queue pair fails.
     pub(super) fn overflowed(&mut self, init: &UdInit, out: &mut Outbox) {
         if self.state.flushes() {
             return;

@@ -1,4 +1,4 @@
-//! Tests of datagram queue pairs: packets carried by hand, every drop by its cause, order, states and what is shown of the way.
+//! Tests of datagram queue pairs: packets carried by the test, every drop by its cause, order, states and the header before a message.
 
 use core::net::IpAddr;
 
@@ -19,7 +19,7 @@ const KEY: u32 = 0x1234_5678;
 const HERE: [u8; 4] = [10, 0, 0, 1];
 const THERE: [u8; 4] = [10, 0, 0, 2];
 
-/// Takes so many packets, and has the checksum wrong on none.
+/// Takes so many packets, and adds a valid checksum to each.
 #[derive(Default)]
 struct Pouch {
     packets: Vec<Vec<u8>>,
@@ -132,7 +132,7 @@ impl World {
         poll(&self.cq).iter().map(|wc| (wc.id, wc.status)).collect()
     }
 
-    /// A datagram from there, as it came.
+    /// A datagram arrives from `THERE`.
     fn come(&mut self, qp: &UdQp, packet: &UdPacket<'_>) -> Result<(), Dropped> {
         let path = path(THERE.into(), HERE.into());
         let bytes = seal(packet, path);
@@ -181,7 +181,7 @@ fn seal(packet: &UdPacket<'_>, path: Path) -> Vec<u8> {
 fn a_datagram_takes_one_receive_and_says_where_it_came_from() {
     let mut world = World::new();
     let qp = world.qp(5, None);
-    // In pieces that cut both the header and the message.
+    // In elements that cut both the header and the message.
     let pieces = [world.sge(0, 25), world.sge(100, 20), world.sge(200, 500)];
     world.receive(&qp, 1, &pieces);
     let came = UdPacket {
@@ -211,7 +211,7 @@ fn a_datagram_takes_one_receive_and_says_where_it_came_from() {
     ]
     .concat();
     assert_eq!(&got[40..], b"hello there");
-    // RoCEv2: an IPv4 header in the last 20 bytes; 24 of headers, 4 of immediate data, 12 of message and pad, 4 of sum.
+    // RoCEv2: an IPv4 header in the last 20 bytes; 24 of headers, 4 of immediate data, 12 of message and pad, 4 of checksum.
     let total = 20 + 8 + 20 + 4 + 12 + 4;
     assert_eq!(
         got[20..32],
@@ -278,7 +278,7 @@ fn every_drop_has_its_cause_and_changes_nothing() {
     assert_eq!(qp.view().counters.not_receiving, 2);
 }
 
-/// Each bit of a datagram counts, but for those that routers may set on the way.
+/// Each bit of a datagram counts, except those that routers may set on the way.
 #[test]
 fn a_flipped_bit_is_a_dropped_datagram() {
     let mut world = World::new();
@@ -360,7 +360,7 @@ fn sends_leave_and_complete_in_order_as_there_is_room() {
         assert_eq!((packet.dest_qpn.get(), packet.src_qpn.get()), (77, 5));
         assert_eq!((packet.psn.get(), packet.qkey), (at as u32, KEY));
     }
-    // What the system refuses is lost, and completes: nobody promised that it arrives.
+    // A datagram that the system does not send is lost, and completes: delivery is not guaranteed.
     world.send(&qp, 11, &[]);
     pouch.answer = Some(Posted::Lost);
     qp.transmit(&mut pouch, &mut world.out);
@@ -382,7 +382,7 @@ fn own_key_and_multicast_number_are_filled_in() {
     assert_eq!((packet.dest_qpn.get(), packet.qkey), (MULTICAST, KEY));
 }
 
-/// InfiniBand: a send that fails stops the send queue alone, and `Rts` leads on.
+/// InfiniBand: a send that fails stops only the send queue, and `Rts` restarts it.
 #[test]
 fn a_bad_send_leads_to_sqe_and_back() {
     let mut world = World::new();
@@ -403,7 +403,7 @@ fn a_bad_send_leads_to_sqe_and_back() {
     assert_eq!((qp.state(), pouch.packets.len()), (QpState::Sqe, 1));
     assert_eq!(qp.state().verbs(), 5);
     assert!(qp.view().cause.is_some());
-    // Receives go on; what is sent flushes at once.
+    // Receives continue; sends flush at once.
     let room = [world.sge(0, 100)];
     world.receive(&qp, 4, &room);
     world.come(&qp, &packet(b"x")).unwrap();
@@ -413,7 +413,7 @@ fn a_bad_send_leads_to_sqe_and_back() {
     world.send(&qp, 6, &good);
     qp.transmit(&mut pouch, &mut world.out);
     assert_eq!(world.statuses(), [(6, Status::Success)]);
-    // An address that is not ours is as bad as memory that is not.
+    // A source address that is not local is as bad as invalid memory.
     pouch.answer = Some(Posted::NotOurs);
     world.send(&qp, 7, &good);
     qp.transmit(&mut pouch, &mut world.out);
@@ -439,7 +439,7 @@ fn a_bad_receive_ends_the_queue_pair() {
     assert_eq!(world.statuses(), expected);
     let fatal = Event::QpFatal { qp: qp.number() };
     assert_eq!((qp.state(), world.events()), (QpState::Err, vec![fatal]));
-    // What is posted now flushes, too.
+    // Requests posted now flush, too.
     world.receive(&qp, 4, &good);
     world.send(&qp, 5, &good);
     assert_eq!(world.statuses(), [(4, flushed), (5, flushed)]);
@@ -523,7 +523,7 @@ fn a_shared_queue_gives_what_fits_and_its_limit_is_told() {
     assert_eq!(world.events(), [Event::LastWqe { qp: a.number() }]);
 }
 
-/// V5: a send stands until its memory is there; a datagram does not wait for a receive's.
+/// V5: a send waits until its memory is registered; a datagram does not wait for the memory of a receive.
 #[test]
 fn memory_that_is_pending() {
     let mut world = World::new();

@@ -1,4 +1,4 @@
-//! Tests of vectors: granted ones against those asked for, and the ways of delivery.
+//! Tests of vectors: those granted against those asked for, and the kinds of delivery.
 
 use super::*;
 

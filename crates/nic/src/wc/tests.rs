@@ -1,4 +1,4 @@
-//! Tests of completions: every cause a peer can name has its status.
+//! Tests of completions: every cause in a peer's Terminate has its status.
 
 use verbena_wire::rdmap::LlpError;
 

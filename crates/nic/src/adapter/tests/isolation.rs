@@ -1,4 +1,4 @@
-//! What a function can name of another (nothing), and when a function can be removed (when it has nothing).
+//! A function cannot name anything of another, and can be removed only when it has no objects.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn interrupts(function: &Function, processors: u16) -> Result<Interrupts, Error>
     )
 }
 
-/// Names of one of everything; a function that has one object of each kind has none with these.
+/// Handles of one object of each kind; a function that has one object of each kind has none with these.
 #[derive(Clone, Copy)]
 struct Names {
     pd: Pd,
@@ -53,11 +53,11 @@ struct Names {
     window: Stag,
     /// For registration by work request (M4).
     tag: Stag,
-    /// A region that dies with its first touch (M9).
+    /// A region that is invalidated by its first touch (M9).
     touch: Stag,
 }
 
-/// Names that no function has ever given out.
+/// Handles that no function has ever given out.
 const NEVER: Names = Names {
     pd: Pd(9_999),
     cq: 9_999,
@@ -121,13 +121,13 @@ fn furnish(function: &Arc<Function>) -> (Names, [Buffer; 2], Interrupts) {
     (names, [region, touch], interrupts(function, 4).unwrap())
 }
 
-/// A refusal without the number that it names.
+/// An error message without the number in it.
 fn words(error: Option<Error>) -> String {
     let said = error.map_or("done".to_owned(), |error| error.to_string());
     said.replace(|c: char| c.is_ascii_hexdigit(), "")
 }
 
-/// Every verb of a function with these handles, whoever they belong to.
+/// Every verb of a function with these handles, of whatever function they are.
 fn try_all(function: &Arc<Function>, of: Names, (pd, cq): (Pd, u32)) -> Vec<Option<Error>> {
     let out = &mut Outbox::new();
     let receive = ReceiveWr {
@@ -218,7 +218,7 @@ fn try_all(function: &Arc<Function>, of: Names, (pd, cq): (Pd, u32)) -> Vec<Opti
     attempts
 }
 
-/// V1: handles of another function are refused by every verb, in the very words for numbers that nothing has.
+/// V1: every verb rejects handles of another function, with the same message as numbers that do not exist.
 #[test]
 fn handles_of_another_function_name_nothing() {
     let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
@@ -252,7 +252,7 @@ fn handles_of_another_function_name_nothing() {
     );
 }
 
-/// V1: memory of another function is refused to our own side and to peers, like an STag that names nothing.
+/// V1: memory of another function is refused locally and to peers, like an invalid STag.
 #[test]
 fn stags_of_another_function_open_nothing() {
     let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
@@ -311,7 +311,7 @@ fn tags_and_tickets_of_another_function_register_nothing() {
     assert!(!b.tpt().discard(ticket), "not b's to give up");
     assert!(b.tpt().discard(mine), "nor did that take b's own");
     assert!(b.tpt().look(own).is_none(), "nothing was registered");
-    // The owner's is as it was.
+    // The owner's is unchanged.
     a.tpt().execute(ticket, pd).unwrap();
     assert!(a.tpt().look(theirs.stag()).is_some());
 }
@@ -393,7 +393,7 @@ fn event_queues_and_vectors_are_a_functions_own() {
     assert_eq!(a.used(), Shares::NONE);
 }
 
-/// V1, N9: a function that has anything is not removed, and works as before; one that has nothing takes nothing any more.
+/// V1, N9: a function that has objects is not removed, and works as before; one that has none accepts nothing any more.
 #[test]
 fn a_function_is_removed_when_it_has_nothing() {
     let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
@@ -435,7 +435,7 @@ fn a_function_is_removed_when_it_has_nothing() {
     assert_eq!(interrupts(&function, 1).err(), gone(Object::EventQueue));
 }
 
-/// The refusal says what is left, in numbers.
+/// The error says what is left, in numbers.
 #[test]
 fn a_refused_removal_says_what_is_there() {
     let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
@@ -456,7 +456,7 @@ fn a_refused_removal_says_what_is_there() {
     }
 }
 
-/// Of one who removes a function and one who makes something in it, one succeeds.
+/// Of two threads, one that removes a function and one that creates something in it, only one succeeds.
 #[test]
 fn removal_and_creation_cannot_both_succeed() {
     for _ in 0..300 {

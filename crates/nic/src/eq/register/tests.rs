@@ -1,4 +1,4 @@
-//! Tests of the register: where its fields lie, both ways, and writes that mean nothing.
+//! Tests of the register: positions of its fields, both ways, and invalid writes.
 
 use super::*;
 

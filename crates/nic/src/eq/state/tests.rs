@@ -1,4 +1,4 @@
-//! The table of E2 as text, so that a change to it is seen.
+//! The table of E2 as text, so that a change to it is noticed.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn the_table() {
     insta::assert_snapshot!(out);
 }
 
-/// A signal and the end of being armed are one step, and only events shut the adapter down.
+/// A signal also unarms, in one step, and only events shut the adapter down.
 #[test]
 fn signals_unarm_and_only_events_shut_down() {
     for state in State::ALL {

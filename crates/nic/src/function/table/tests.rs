@@ -1,4 +1,4 @@
-//! Tests of tables: limits, numbers that rest, users that keep a row.
+//! Tests of tables: limits, late reuse of numbers, users that keep a row.
 
 use super::*;
 use crate::error::Kind;

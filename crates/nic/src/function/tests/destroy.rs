@@ -1,4 +1,4 @@
-//! The end of queue pairs: nothing of them is left in any queue, and whoever waited behind them goes on.
+//! The end of queue pairs: nothing of them is left in any queue, and queue pairs that waited behind them continue.
 
 use verbena_mem::Buffer;
 use verbena_stream::{Role, Time};
@@ -65,7 +65,7 @@ impl World {
         world
     }
 
-    /// Carries bytes until all is silent, as whoever drives queue pairs must: settle after every call.
+    /// Carries bytes until no side sends, and settles the outbox after every call, as the code that drives queue pairs must.
     fn run(&mut self) {
         loop {
             let mut moved = 0;
@@ -131,7 +131,7 @@ fn a_receive_posted_to_the_shared_queue_wakes_the_first_waiter() {
     );
 }
 
-/// Everything that makes a queue pair leave the line while a receive is promised to it.
+/// Everything that makes a queue pair leave the line while a receive is reserved for it.
 #[test]
 fn who_leaves_with_a_promise_wakes_its_heir() {
     type Leave = fn(&mut World, u32);
@@ -155,7 +155,7 @@ fn who_leaves_with_a_promise_wakes_its_heir() {
         let mut world = World::new(2);
         world.send(0, 1);
         world.send(1, 2);
-        // Promised to the first, whose peer does not hear of it.
+        // Reserved for the first, whose peer is not told of it.
         world.receive(7);
         let first = world.server(0);
         leave(&mut world, first);
@@ -165,7 +165,7 @@ fn who_leaves_with_a_promise_wakes_its_heir() {
     }
 }
 
-/// Whoever drives the heir's connection must hear of it, or the heir's READY stays where it is.
+/// The code that drives the next queue pair's connection must be told, or its READY is not sent.
 #[test]
 fn the_heir_of_a_destroyed_queue_pair_is_named() {
     let mut world = World::new(2);
@@ -208,7 +208,7 @@ fn a_destroyed_queue_pair_leaves_no_completion_and_does_nothing_more() {
     world.servers.destroy_qp(gone.number(), out).unwrap();
     assert!(world.servers.destroy_qp(gone.number(), out).is_err());
     assert_eq!(world.received(), [(left, 11)]);
-    // Somebody still holds it: nothing can be done with it any more.
+    // A handle still exists: nothing can be done with it any more.
     assert!(!gone.modify(QpState::Init, out) && !gone.modify(QpState::Err, out));
     assert!(!gone.attach(stream(Role::Responder, Setup::default()), true, out));
     feed(&gone, &[1; 100], Time::ZERO, out);

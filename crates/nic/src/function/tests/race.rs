@@ -1,8 +1,8 @@
-//! Threads that create and destroy the same objects at once: whoever wins, nothing dangles and nothing is left.
+//! Threads that create and destroy the same objects at once: whichever wins, nothing dangles and nothing is left.
 
 use super::*;
 
-/// Runs `a` and `b` at once, many times, each time on a fresh function with a domain and a completion queue.
+/// Runs `a` and `b` at once, many times, each time on a new function with a domain and a completion queue.
 fn race<A: Send, B: Send>(
     a: impl Fn(&Function, Pd, u32) -> A + Sync,
     b: impl Fn(&Function, Pd, u32) -> B + Sync,

@@ -17,7 +17,7 @@ impl Upper for Driver {
     }
 }
 
-/// What the function said to a queue pair on a connection, a channel of a shared send queue, one of datagrams, and one of iSCSI.
+/// The results for a queue pair on a connection, a channel of a shared send queue, one for datagrams, and one for iSCSI.
 fn outcomes(services: &[Service]) -> [Option<Error>; 4] {
     let shares = function().attributes.shares;
     let services = services.iter().copied().collect();

@@ -1,4 +1,4 @@
-//! Every named arrangement carries events of every duty from every processor to a driver, by the signal that it names.
+//! Every named arrangement delivers events of every duty from every processor to a driver, by the signal that it names.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const PROCESSORS: u16 = 3;
 
-/// Raises one event for each cell, serves each by the very signal of the cell, and counts.
+/// Raises one event for each cell, serves each by the signal of the cell, and counts.
 fn carries(arrangement: Arrangement) {
     for granted in [u16::MAX, 2] {
         let (interrupts, board) = adapter(arrangement, Scheme::ByProcessor, PROCESSORS);
@@ -31,7 +31,7 @@ fn carries(arrangement: Arrangement) {
             }
         }
         assert_eq!(queues.len(), usize::from(interrupts.queues()));
-        // The same without serving in between: whatever is shared, every event is found.
+        // The same without serving in between: every event is found, however queues and vectors are shared.
         for duty in Duty::ALL {
             for processor in 0..PROCESSORS {
                 let origin = Origin::new(At::Processor(processor)).with_duty(duty);

@@ -1,8 +1,8 @@
-//! What serving an interrupt costs in register accesses: our driver against a model of the conventional one (E12).
+//! Register accesses per interrupt: this driver against a model of a conventional one (E12).
 
 use super::*;
 
-/// An adapter with registers for cause, mask and acknowledgement, and the driver that goes with it.
+/// An adapter with registers for cause, mask and acknowledgement, and its driver.
 #[derive(Debug, Default)]
 struct Conventional {
     cause: u32,
@@ -35,7 +35,7 @@ impl Conventional {
         self.cause = 0;
     }
 
-    /// Whose is it? Mask, acknowledge, process, unmask.
+    /// Read the cause, mask, acknowledge, process, unmask.
     fn service(&mut self) -> Vec<Cause> {
         if self.read_cause() == 0 {
             return Vec::new();
@@ -77,7 +77,7 @@ fn an_interrupt_costs_one_write_and_no_read() {
             (0, 1)
         );
     }
-    // Spurious ones: the conventional driver must ask, ours need not.
+    // Spurious ones: the conventional driver must read a register, this one need not.
     for _ in 0..COUNT {
         assert!(conventional.service().is_empty());
         let _ = interrupts.service(Signal::Line, NOW, |_, _| ()).unwrap();
@@ -89,7 +89,7 @@ fn an_interrupt_costs_one_write_and_no_read() {
     assert_eq!((theirs.reads, theirs.writes), (2 * COUNT, 3 * COUNT));
 }
 
-/// A burst costs one write as well, however many events it has, up to the budget of a turn.
+/// A burst also costs one write, however many events it has, up to the budget of a turn.
 #[test]
 fn a_burst_costs_one_write() {
     let (interrupts, board) = adapter(Arrangement::OneQueueOneVector, Scheme::ByProcessor, 1);

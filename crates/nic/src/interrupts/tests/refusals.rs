@@ -1,4 +1,4 @@
-//! Bad input to interrupts: each is refused in its own words, and nothing changes.
+//! Invalid input to interrupts: each is rejected with its own error, and nothing changes.
 
 use super::*;
 

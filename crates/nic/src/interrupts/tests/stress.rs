@@ -19,9 +19,9 @@ impl Dice {
     }
 }
 
-/// Counts what each producer sent and what came.
+/// Counts what each producer sent and what arrived.
 ///
-/// A producer's events keep their order as long as they go through one queue; when its place is moved, those that it
+/// A producer's events keep their order as long as they go through one queue; when its route is changed, those that it
 /// raised before may still wait in the old queue. So order is checked per producer and queue, and the whole by counting.
 #[derive(Default)]
 struct Checker {
@@ -54,7 +54,7 @@ fn event(producer: u32, number: u32) -> Cause {
     completion(producer << 20 | number)
 }
 
-/// Where a producer's events come from: one of each kind.
+/// The origin of a producer's events: one of each kind.
 fn origin(interrupts: &Interrupts, producer: u32) -> Origin {
     Origin::new(match producer {
         0 => At::Processor(0),
@@ -64,14 +64,14 @@ fn origin(interrupts: &Interrupts, producer: u32) -> Origin {
     })
 }
 
-/// One disturbance: resize, switch, move, redirect, another key, arm, unarm (with arming after), moderate, grant.
+/// One disturbance: resize, switch, move, redirect, change the key, arm, unarm (and arm again), moderate, grant.
 fn disturb(interrupts: &Interrupts, dice: &mut Dice, now: Time) {
     let queue = dice.roll(u64::from(interrupts.queues())) as u16;
     let processor = dice.roll(u64::from(interrupts.processors())) as u16;
     let signal = Signal::Vector(dice.roll(u64::from(interrupts.vectors().asked())) as u16);
     match dice.roll(12) {
         0 => {
-            // Refused when the reader is too far behind; that is part of the game.
+            // Fails when the reader is too far behind, which is allowed.
             let _ = interrupts.resize(queue, 1 + dice.roll(16) as usize, now);
         }
         1 => {
@@ -164,7 +164,7 @@ fn schedule(seed: u64) {
                 }
             }
             5..7 => {
-                // Any signal that was given, in any order; sometimes one that was not.
+                // Any signal that was given, in any order; sometimes a spurious one.
                 let mut signals = core::mem::take(&mut board.0.lock().signals);
                 let spurious =
                     Signal::Vector(dice.roll(u64::from(interrupts.vectors().asked())) as u16);
@@ -186,7 +186,7 @@ fn schedule(seed: u64) {
             break;
         }
     }
-    // Only signals, and the moments that were asked for, bring out the rest: nobody looks into queues unasked.
+    // Only signals, and ticks at the requested times, yield the rest: queues are not read without them.
     for _ in 0..1000 {
         clock += 200_000;
         let now = Time::from_nanos(clock);
@@ -209,7 +209,7 @@ fn five_thousand_schedules() {
     }
 }
 
-/// Producers, two drivers, a clock and one who disturbs, each a thread of its own.
+/// Producers, two drivers, a clock and a disturbing thread, each a thread of its own.
 #[test]
 fn threads() {
     const EACH: u32 = 20_000;
@@ -220,7 +220,7 @@ fn threads() {
     let (running, over) = (AtomicU32::new(PRODUCERS), AtomicBool::new(false));
     let drive = || {
         loop {
-            // Read first: what was raised before it is served after it.
+            // Loaded first: what was raised before it is served after it.
             let last = over.load(Ordering::Acquire);
             interrupts.tick(now());
             let handle = |queue, eqe| checker.lock().came(queue, eqe);
@@ -233,7 +233,7 @@ fn threads() {
                 if last && checker.lock().seen.len() as u32 == EACH * PRODUCERS {
                     return;
                 }
-                // Time passes for signals that are held.
+                // The time advances for signals that are held.
                 clock.fetch_add(1_000, Ordering::Relaxed);
                 std::thread::yield_now();
             }

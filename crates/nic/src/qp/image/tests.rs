@@ -1,4 +1,4 @@
-//! Tests of images: moved at every byte, refused where they must be, read only if they are whole and of this form.
+//! Tests of images: moved at every byte, rejected where they must be, decoded only if they are complete and of this format.
 
 use verbena_mem::{Access, Buffer};
 use verbena_wire::ext::Features;
@@ -9,7 +9,7 @@ use crate::testing::{PD, Pair, SEND, Setup, Side, direct, feed, read, transmit, 
 use crate::wc::Status;
 use crate::wr::{Data, Flags, SendOp, SendWr};
 
-/// Moves a side to a fresh queue pair through bytes.
+/// Moves a side to a new queue pair through bytes.
 fn migrate(side: &mut Side) {
     let image = side.qp.depart(|| (), &mut side.out).expect("it moves");
     let bytes = image.encode().expect("it has a form");
@@ -54,7 +54,7 @@ fn begin(pair: &mut Pair) {
     }
 }
 
-/// One carriage of at most `room` bytes each way; how many went.
+/// Carries at most `room` bytes each way; returns how many.
 fn carry(pair: &mut Pair, room: usize, inboxes: &mut [Vec<u8>; 2]) -> usize {
     let mut moved = 0;
     for (from, inbox) in inboxes.iter_mut().enumerate() {
@@ -71,7 +71,7 @@ fn carry(pair: &mut Pair, room: usize, inboxes: &mut [Vec<u8>; 2]) -> usize {
     moved
 }
 
-/// The whole story, with both sides moving between any two carriages or never; what each side saw.
+/// The whole scenario, with both sides moving between any two transfers or never; returns what each side saw.
 fn story(setup: Setup, room: usize, moving: bool) -> Vec<(Vec<Wc>, Vec<Wc>, Vec<u8>)> {
     let mut pair = Pair::new(setup);
     begin(&mut pair);
@@ -103,7 +103,7 @@ fn story(setup: Setup, room: usize, moving: bool) -> Vec<(Vec<Wc>, Vec<Wc>, Vec<
     vec![look(&pair.a), look(&pair.b)]
 }
 
-/// The setups that change what is in an image.
+/// The setups that change the contents of an image.
 fn setups() -> Vec<(&'static str, Setup)> {
     let standard = Setup {
         extensions: false,
@@ -155,7 +155,7 @@ fn a_connection_that_moves_at_every_byte_does_what_one_does_that_stays() {
     }
 }
 
-/// One that would end if a receive were missing.
+/// One that would fail if a receive were missing.
 #[test]
 fn an_iwarp_connection_moves_at_every_byte() {
     let setup = Setup {
@@ -262,7 +262,7 @@ fn requests_about_memory_of_the_process_have_no_form() {
         .post_flagged(2, invalidate, &[], Flags::SIGNALED | Flags::LOCAL_FENCE);
     let image = pair.a.qp.depart(|| (), &mut pair.a.out).unwrap();
     assert_eq!(image.encode().unwrap_err(), Stays::Request { id: 2 });
-    // In the process it moves.
+    // Within the process it can be moved.
     assert!(pair.a.qp.arrive(image, &mut pair.a.out).is_ok());
 }
 
@@ -321,14 +321,14 @@ fn bytes_that_are_no_image_are_refused() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 4;
         assert!(Image::decode(&damaged).is_err(), "damaged at {at}");
-        // With a sum that is right: anything but a panic.
+        // With a valid checksum: any result but a panic.
         if at >= HEAD {
             let _ = Image::decode(&summed(damaged));
         }
     }
 }
 
-/// Whoever changes what is in an image changes its form: then `VERSION` grows, and this sum with it.
+/// A change of the contents of an image changes its format: then `VERSION` must grow, and this checksum with it.
 #[test]
 fn the_form_is_that_of_its_version() {
     let bytes = some_bytes();

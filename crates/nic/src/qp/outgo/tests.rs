@@ -1,4 +1,4 @@
-//! Tests of frames on their way: order at every short write, and what refused payload holds back.
+//! Tests of frames to be sent: order at every short write, and what refused payload holds back.
 
 use std::sync::Arc;
 
@@ -124,7 +124,7 @@ fn refused_payload_holds_its_frame_back_and_all_behind_it() {
     assert_eq!(went, expected[..n]);
     drop(sources);
     outgo.advance(n);
-    // One byte of the second frame's head leaves: from here on the frame must be finished.
+    // One byte of the second frame's header is sent: from here on the frame must be finished.
     outgo.advance(1);
     let mut sources = Sources::new();
     let refused = outgo.sources(&mut sources, |_| Err(refusal(&world)));

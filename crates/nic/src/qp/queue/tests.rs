@@ -57,7 +57,7 @@ fn posters_know_every_state() {
     }
 }
 
-/// Many threads post; nothing is lost, and no poster's requests change order.
+/// Many threads post; nothing is lost, and each thread's requests keep their order.
 #[test]
 fn posters_on_many_threads() {
     let (tails, mut heads) = queues();
@@ -102,7 +102,7 @@ fn a_receive_is_news_until_the_connection_says_that_none_is_awaited() {
 mod model {
     use super::*;
 
-    /// A poster that need not ring, against a connection that begins to wait: one of the two sees the other.
+    /// A posting thread that need not ring, against a connection that begins to wait: one of the two sees the other.
     #[test]
     fn a_receive_is_not_overlooked() {
         loom::model(|| {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A small generator of numbers, the same in every run.
+/// A small deterministic random number generator.
 fn numbers(seed: u64) -> impl FnMut(u32) -> u32 {
     let mut state = seed;
     move |below| {

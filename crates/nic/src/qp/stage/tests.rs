@@ -1,4 +1,4 @@
-//! Tests of the stage: what goes in comes out in order, and an idle one is small.
+//! Tests of the stage: bytes come out in order, and an idle one is small.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Tests of queue pairs that their consumers connect by hand: what each state allows, and the numbers that are compared.
+//! Tests of queue pairs that are connected out of band: what each state allows, and the numbers that are compared.
 
 use verbena_stream::{Role, Time};
 use verbena_wire::number::Psn;
@@ -16,7 +16,7 @@ fn psns(send: u32, receive: u32) -> Psns {
     }
 }
 
-/// Both sides in RTR with a stream; `expected` is the number that B waits for, where A begins with 7.
+/// Both sides in RTR with a stream; `expected` is the number that B expects, where A begins with 7.
 fn in_rtr(expected: u32) -> Pair {
     let mut pair = Pair::unconnected(Setup::default());
     for (side, psns, role) in [
@@ -53,7 +53,7 @@ fn a_queue_pair_in_rtr_receives_and_answers_and_does_not_send() {
     assert_eq!(pair.a.memory.read(0, 5), b"there");
     assert_eq!(pair.b.received().len(), 1);
     assert_eq!(pair.b.qp.state(), QpState::Rtr);
-    // Its own turn comes with RTS.
+    // It sends in RTS.
     assert!(pair.b.qp.modify(QpState::Rts, &mut pair.b.out));
     pair.a.receive(1, &[]);
     pair.b.post(3, SEND, &[]);
@@ -84,7 +84,7 @@ fn a_consumer_may_be_faster_than_its_connection() {
     assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
 }
 
-/// docs/extensions.md: ACTIVE names the number that the receiver was told, or the two do not belong together.
+/// docs/extensions.md: ACTIVE carries the number that the receiver expects, or the two do not belong together.
 #[test]
 fn a_peer_with_another_number_is_not_the_one_we_were_told_of() {
     let mut pair = in_rtr(8);
@@ -98,7 +98,7 @@ fn a_peer_with_another_number_is_not_the_one_we_were_told_of() {
     );
 }
 
-/// Both sides in RTS; each demands this nonce of the other, whose capabilities say 1.
+/// Both sides in RTS; each demands this nonce of the other, whose capabilities carry 1.
 fn on_probation(demanded: [u64; 2]) -> Pair {
     let mut pair = Pair::unconnected(Setup::default());
     let sides = [
@@ -131,7 +131,7 @@ fn who_shows_the_nonce_is_the_peer() {
     assert_eq!(pair.b.statuses(), [(1, Status::Success)]);
 }
 
-/// docs/extensions.md: a peer that does not know the answer is nobody, and what was posted waits for the true one.
+/// docs/extensions.md: a peer without the nonce is dropped, and posted requests wait for the right one.
 #[test]
 fn who_shows_another_nonce_was_never_there() {
     let mut pair = on_probation([1, 2]);
@@ -140,7 +140,7 @@ fn who_shows_another_nonce_was_never_there() {
     assert_eq!(pair.b.qp.state(), QpState::Rts);
     assert_eq!(pair.b.qp.outstanding(), (1, 1), "all of it waits");
     assert_eq!(pair.b.qp.cause(), None);
-    // The stream of the other one ends when the connection is closed, and it never knew more.
+    // The other side's stream ends when the connection is closed, and it learned nothing.
     pair.a.qp.handle_eof(false, &mut pair.a.out);
     assert!(!pair.a.qp.has_stream());
     assert_eq!(pair.a.qp.outstanding(), (1, 1));
@@ -151,7 +151,7 @@ fn who_shows_another_nonce_was_never_there() {
     assert_eq!(pair.b.statuses(), [(1, Status::Success)]);
 }
 
-/// docs/extensions.md, a shared key: the program knows that it is connected, so it is told that the peer is not the right one.
+/// docs/extensions.md, a shared key: the program knows that it is connected, so a wrong peer is reported to it.
 #[test]
 fn a_demanded_nonce_is_shown_or_the_stream_fails() {
     for (demanded, met) in [(1, true), (2, false)] {

@@ -1,4 +1,4 @@
-//! Tests of how bytes are moved: what goes directly, what memory that is taken away meanwhile leads to, and who may come at once.
+//! Tests of how bytes are moved: what is transferred directly, what happens if memory is revoked meanwhile, and concurrent calls.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,7 +18,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7) as u8).collect()
 }
 
-/// M20: without checksums only heads and trailers pass a buffer of ours, on either side.
+/// M20: without checksums only headers and trailers pass a buffer, on either side.
 #[test]
 fn long_runs_go_straight_between_the_carrier_and_memory() {
     let mut pair = Pair::new(direct());
@@ -40,7 +40,7 @@ fn long_runs_go_straight_between_the_carrier_and_memory() {
         (pair.b.qp.counters(), before.1),
     ] {
         let direct = after.bytes_direct - before.bytes_direct;
-        // Each way 8000 bytes of payload in nine frames; the carrier of this test cuts at 777 bytes, and what is left
+        // Each way 8000 bytes of payload in nine frames; the carrier of this test cuts at 777 bytes, and the rest
         // of a run is copied once it is short.
         assert!(direct > 14_000 && direct <= 16_000, "{direct}");
         assert_eq!(
@@ -64,7 +64,7 @@ fn with_checksums_everything_is_staged() {
     assert_eq!(pair.b.qp.counters().bytes_direct, 0);
 }
 
-/// A program that keeps changing what it sends does not break its connection, whatever is summed.
+/// A program that keeps changing what it sends does not break its connection, with or without CRC.
 #[test]
 fn memory_that_changes_while_it_is_sent_is_no_error() {
     for crc in [false, true] {
@@ -81,7 +81,7 @@ fn memory_that_changes_while_it_is_sent_is_no_error() {
     }
 }
 
-/// A region of A's that can be taken away, and a write of it.
+/// A region of A's that can be deregistered, and a write of it.
 fn revocable(pair: &mut Pair, len: u32) -> Stag {
     let memory = &pair.a.memory;
     let start = To::new(memory.at());
@@ -104,7 +104,7 @@ fn revocable(pair: &mut Pair, len: u32) -> Stag {
 fn payload_that_is_framed_and_then_taken_away_is_not_sent() {
     let mut pair = Pair::new(direct());
     let stag = revocable(&mut pair, 900);
-    // It is framed, and nothing of it has left.
+    // It is framed, and nothing of it has been sent.
     assert_eq!(
         pair.a
             .qp
@@ -133,7 +133,7 @@ fn a_frame_that_cannot_be_finished_breaks_the_connection_off() {
     assert_eq!(pair.a.statuses(), [(1, Status::LocProtErr)]);
 }
 
-/// Flushed requests give their memory back at once; a frame that the peer has in part is finished all the same.
+/// Flushed requests release their memory at once; a frame that the peer has in part is finished nevertheless.
 #[test]
 fn a_flushed_request_needs_its_memory_no_more() {
     let mut pair = Pair::new(direct());
@@ -148,7 +148,7 @@ fn a_flushed_request_needs_its_memory_no_more() {
     assert_eq!(pair.b.qp.cause(), None, "a whole frame, and no complaint");
 }
 
-/// Gives what came, and then says that a place is not memory.
+/// Returns the bytes that arrived, and then reports that a target is not mapped.
 struct Faulty<'a>(Hand<'a>);
 
 impl Carrier for Faulty<'_> {
@@ -195,7 +195,7 @@ fn memory_that_vanished_under_a_write_ends_the_queue_pair() {
     assert!(pair.a.qp.wants_reset());
 }
 
-/// docs/connections.md: what came before the request that is refused is answered first.
+/// docs/connections.md: requests before the refused one are answered first.
 #[test]
 fn the_blame_falls_on_the_request_that_was_refused() {
     let mut pair = Pair::roce();
@@ -237,7 +237,7 @@ fn the_blame_falls_on_the_request_that_was_refused() {
     );
 }
 
-/// docs/connections.md: what an unreliable connection cannot take, it drops; the receive waits for the next message.
+/// docs/connections.md: an unreliable connection drops what it cannot receive; the receive waits for the next message.
 #[test]
 fn an_unreliable_connection_drops_what_it_cannot_take() {
     let mut pair = Pair::new(Setup {
@@ -319,7 +319,7 @@ fn under_windows_only_the_sink_of_a_classic_read_is_a_window() {
     }
 }
 
-/// Posters on several threads, one that drives both ends, one that asks: everything completes, each poster's in order.
+/// Threads that post, one that drives both ends, one that queries: everything completes, each thread's requests in order.
 #[test]
 fn posters_and_drivers_on_many_threads() {
     const EACH: u64 = 3000;
@@ -389,7 +389,7 @@ fn posters_and_drivers_on_many_threads() {
     assert!(received.iter().map(|wc| wc.id).eq(0..2 * EACH));
 }
 
-/// A request whose own memory refuses is the first to fail: what was sent before it ends first.
+/// A request whose own memory is refused is the first to fail: requests sent before it end first.
 #[test]
 fn a_request_that_cannot_go_on_fails_in_its_turn() {
     let mut pair = Pair::new(direct());
@@ -400,7 +400,7 @@ fn a_request_that_cannot_go_on_fails_in_its_turn() {
     }
     let stag = revocable(&mut pair, 5000);
     pair.a.post(20, op, &good);
-    // Three requests of one frame each have left, and nothing is acknowledged yet.
+    // Three requests of one frame each have been sent, and nothing is acknowledged yet.
     let sent = transmit(&pair.a.qp, 3 * 920, pair.now, &mut pair.a.out);
     pair.a.tpt.deregister(stag).unwrap();
     pair.a
@@ -415,11 +415,11 @@ fn a_request_that_cannot_go_on_fails_in_its_turn() {
     assert_eq!(statuses[4], (20, Status::WrFlushErr));
 }
 
-/// Whoever has received owes acknowledgements. If it finds somebody at work who would send them only along with other
-/// things, they leave all the same: nobody else may ever come.
+/// A thread that has received owes acknowledgements. If it finds the lock held by another that would send them only along with
+/// other frames, they are sent nevertheless: there may be no later call.
 #[test]
 fn acknowledgements_that_are_due_leave_whoever_is_at_work() {
-    /// Nothing comes; meanwhile another thread has just received, and wants to acknowledge.
+    /// No bytes arrive; meanwhile another thread has just received, and wants to acknowledge.
     struct Meanwhile<'a>(&'a crate::qp::Qp, Time);
     impl Carrier for Meanwhile<'_> {
         fn read(&mut self, _: &mut Targets<'_>) -> Moved {

@@ -1,4 +1,4 @@
-//! The peer's process dies before it has acknowledged what it executed: which requests succeed all the same.
+//! The peer's process dies before it has acknowledged what it executed: which requests succeed nevertheless.
 
 use verbena_mem::{Sources, Targets};
 use verbena_stream::Time;
@@ -45,7 +45,7 @@ fn closed(undelivered: Option<u64>) -> Closed {
     }
 }
 
-/// Three sends of one byte each have left, and the peer has executed `receives` of them; also the bytes of one.
+/// Three sends of one byte each have been sent, and the peer has executed `receives` of them; also returns the bytes of one.
 fn executed(setup: Setup, receives: u64) -> (Pair, u64) {
     let mut pair = Pair::new(setup);
     for id in 0..receives {
@@ -64,7 +64,7 @@ fn executed(setup: Setup, receives: u64) -> (Pair, u64) {
     (pair, each)
 }
 
-/// The connection of the first side ends so; the statuses of its requests.
+/// Ends the first side's connection so; returns the statuses of its requests.
 fn end(pair: &mut Pair, mut connection: Closed) -> Vec<Status> {
     let (qp, out, mut scratch) = (&pair.a.qp, &mut pair.a.out, [0; 600]);
     while let crate::Receiving::Some(_) = qp
@@ -98,7 +98,7 @@ fn a_fin_without_a_word_acknowledges_what_was_read() {
 fn an_orderly_close_acknowledges_nothing_more() {
     for way in [QpState::Err, QpState::Reset] {
         let (mut pair, _) = executed(Setup::default(), 0);
-        // The peer lives and has executed nothing: its queue pair ends before it has said that no receive was there.
+        // The peer lives and has executed nothing: its queue pair ends before it has reported that there was no receive.
         let mut pair_b = Pair::new(Setup::default());
         core::mem::swap(&mut pair.b, &mut pair_b.b);
         pair.b.qp.modify(way, &mut pair.b.out);
@@ -112,8 +112,8 @@ fn an_orderly_close_acknowledges_nothing_more() {
     }
 }
 
-/// Two threads may find at the same time that the connection has to be closed: the first one sends the words that both were
-/// told, and an acknowledgement that became due in between must not overtake them.
+/// Two threads may find at the same time that the connection has to be closed: the first one sends the bytes that both were
+/// given, and an acknowledgement that became due in between must not overtake them.
 #[test]
 fn nothing_follows_closing_words_and_they_do_not_change() {
     let (mut pair, _) = executed(Setup::default(), 3);
@@ -155,7 +155,7 @@ fn refused_requests_do_not_succeed() {
 
 #[test]
 fn nothing_is_presumed_of_other_ends() {
-    // The carrier cannot tell; the connection was reset; the peer announces no orderly close; a proxy may be between.
+    // The carrier cannot tell; the connection was reset; the peer announces no orderly close; there may be a proxy.
     let old = Setup {
         features: Features::READ_V2 | Features::SEND_IMM,
         ..Setup::default()
@@ -200,7 +200,7 @@ fn acknowledgements_before_a_failed_write_count() {
         undelivered: None,
         reset: true,
     };
-    // The next request meets the reset before anything was read.
+    // The next request finds the reset before anything was read.
     let gather = [pair.a.sge(3, 1)];
     pair.a.post(3, SEND, &gather);
     let (qp, out) = (&pair.a.qp, &mut pair.a.out);

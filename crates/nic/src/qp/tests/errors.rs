@@ -1,4 +1,4 @@
-//! How things go wrong: each row of the error table, both sides, both personalities; flushes; overflow; goodbyes.
+//! Errors: each row of the error table, both sides, both personalities; flushes; overflow; orderly closes.
 
 use core::time::Duration;
 
@@ -38,7 +38,7 @@ fn struck(pair: &mut Pair, bad: SendOp, len: u32, status: Status) {
 
 #[test]
 fn what_the_peers_memory_refuses() {
-    // Stag, bounds, domain, right: REM_ACCESS_ERR here, an access event there.
+    // STag, bounds, domain, right: REM_ACCESS_ERR at the requester, an access event at the responder.
     type Ruin = fn(&Pair, &Buffer, &Buffer) -> Remote;
     let ruins: [Ruin; 4] = [
         |pair, _, _| Remote {
@@ -169,7 +169,7 @@ fn a_request_that_cannot_start_is_the_first_to_fail() {
     assert_eq!(pair.a.statuses(), expected);
 }
 
-/// Two sides that each asked for something and then began a write whose memory refuses, before either heard the other.
+/// Two sides that each sent a request and then began a write whose memory is refused, before either received from the other.
 fn crossed(pieces: fn(&Side) -> Vec<Sge>) -> Pair {
     let mut pair = Pair::roce();
     let remotes = [pair.b.remote(0), pair.a.remote(0)];
@@ -194,7 +194,7 @@ fn refused_piece(side: &Side) -> Sge {
     }
 }
 
-/// A request of which nothing was framed stands in nobody's way while it waits for its turn to fail.
+/// A request of which nothing was framed blocks no answer while it waits for its turn to fail.
 #[test]
 fn two_sides_whose_own_memory_refuses_answer_each_other() {
     let pair = crossed(|side| vec![refused_piece(side)]);
@@ -205,7 +205,7 @@ fn two_sides_whose_own_memory_refuses_answer_each_other() {
     assert_eq!(pair.a.statuses(), expected);
 }
 
-/// Where the refused request is half sent no answer can leave, on either side: they do not wait for each other for ever.
+/// Where the refused request is half sent no answer can be sent, on either side: they do not wait for each other for ever.
 #[test]
 fn two_sides_whose_own_memory_refuses_half_way_do_not_wait_for_ever() {
     let mut pair = crossed(|side| vec![side.sge(0, 2000), refused_piece(side)]);
@@ -271,7 +271,7 @@ fn iwarp_ends_in_terminate_on_both_sides() {
     pair.a.post(1, bad, &piece);
     pair.a.receive(5, &[]);
     pair.run();
-    // iWARP completes a write when it is on its way; the failure comes as an event.
+    // iWARP completes a write when it was sent; the failure is an event.
     assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
     assert!(pair.a.events().contains(&Event::QpFatal { qp: 1 }));
     assert_eq!(pair.a.received()[0].status, Status::WrFlushErr);
@@ -348,7 +348,7 @@ fn what_a_lost_peer_owes_waits_as_long_as_the_consumer_allows() {
 
 #[test]
 fn a_peer_that_is_gone() {
-    // InfiniBand's manners: nothing happens until a request needs the peer.
+    // InfiniBand's rules: nothing happens until a request needs the peer.
     let mut pair = Pair::roce();
     pair.a.receive(5, &[]);
     pair.a.qp.handle_eof(true, &mut pair.a.out);
@@ -463,7 +463,7 @@ fn a_shared_queue_is_not_flushed_but_its_last_receive_is_told() {
     assert_eq!(pair.b.srq.as_ref().unwrap().len(), 1);
 }
 
-/// Pieces of this side's own memory that break one check of M6 each; the last lacks a right that only writers need.
+/// Elements of this side's own memory that break one check of M6 each; the last lacks a right that only writers need.
 fn bad_pieces(side: &Side) -> Vec<(&'static str, Sge, Option<Buffer>)> {
     let good = side.sge(0, 8);
     let of = |buffer: &Buffer| Sge {
@@ -541,7 +541,7 @@ fn each_local_check_fails_its_request_and_touches_nothing() {
     }
 }
 
-/// An acknowledgement that could have waited leaves with the last words: the peer has no other way to know.
+/// An acknowledgement that could have waited is sent with the last frames: the peer has no other way to know.
 #[test]
 fn who_ends_acknowledges_what_it_has() {
     let mut pair = Pair::roce();

@@ -30,7 +30,7 @@ fn at(seconds: u64) -> Time {
     Time::ZERO + Duration::from_secs(seconds)
 }
 
-/// Time passes for the receiver alone.
+/// The time advances for the receiver alone.
 fn pass_until(pair: &mut Pair, end: Time) {
     while let Some(next) = pair.b.qp.deadline().filter(|next| *next <= end) {
         pair.now = pair.now.max(next);
@@ -39,7 +39,7 @@ fn pass_until(pair: &mut Pair, end: Time) {
     pair.now = end;
 }
 
-/// Bytes of the sender reach the receiver, and nothing goes back.
+/// Carries bytes from the sender to the receiver only.
 fn carry(pair: &mut Pair, most: usize) -> usize {
     let bytes = transmit(&pair.a.qp, most, pair.now, &mut pair.a.out);
     feed(&pair.b.qp, &bytes, pair.now, &mut pair.b.out);
@@ -70,7 +70,7 @@ fn half_a_message_loses_its_connection() {
         assert_eq!(pair.b.qp.state(), QpState::Rts, "not yet");
         pass_until(&mut pair, at(113));
         fails_with(&mut pair, "did not go on");
-        // As hardware does: a receive that was taken completes in error where it was taken.
+        // As on hardware: a receive that was taken completes in error where it was taken.
         let received = pair.b.received();
         assert_eq!(received.len(), 1);
         assert_eq!(
@@ -128,7 +128,7 @@ fn a_peer_that_sends_on_loses_only_its_promise() {
     let (gather, scatter) = ([pair.a.sge(0, 3000)], [pair.b.sge(0, 3000)]);
     pair.a.post(1, SEND, &gather);
     pair.a.post(2, SEND, &gather);
-    // The first frame finds no receive; the others are under way already.
+    // The first frame finds no receive; the others have been sent already.
     carry(&mut pair, 1100);
     pair.b.receive(7, &scatter);
     pass_until(&mut pair, at(5));

@@ -1,4 +1,4 @@
-//! Tests of awkward peers and moments: payload that is nobody's any more, memory taken away, a peer that is gone, settings of nothing.
+//! Tests of unusual peers and timing: payload without an owner, revoked memory, a peer that is gone, settings of zero.
 
 use verbena_mem::{Access, Sources, Targets};
 use verbena_wire::{Stag, To};
@@ -11,7 +11,7 @@ use crate::testing::{PD, Pair, SEND, Setup, Side, direct, feed, read, transmit, 
 use crate::wc::Status;
 use crate::wr::{Data, Flags, Remote, SendOp, SendWr, Sge};
 
-/// The longest run of a byte: heads carry addresses, so that a single one may be anything.
+/// The longest run of a byte: headers carry addresses, so that a single one may have any value.
 fn run(bytes: &[u8], byte: u8) -> usize {
     let runs = bytes.chunk_by(|a, b| a == b);
     runs.filter(|r| r[0] == byte)
@@ -20,7 +20,7 @@ fn run(bytes: &[u8], byte: u8) -> usize {
         .unwrap_or(0)
 }
 
-/// A peer that acknowledges what it has not got does not make us read memory that was given back, or another's.
+/// A peer that acknowledges what it has not received does not make this side read memory that was released, or another's.
 #[test]
 fn an_acknowledgement_that_comes_too_early_frees_no_memory() {
     let ack = {
@@ -39,7 +39,7 @@ fn an_acknowledgement_that_comes_too_early_frees_no_memory() {
     let mut sent = transmit(&pair.a.qp, 300, pair.now, &mut pair.a.out);
     feed(&pair.a.qp, &ack, pair.now, &mut pair.a.out);
     assert!(pair.a.sent().is_empty(), "its memory is still needed");
-    // What would come to the front: a read, whose sink is nobody's to see.
+    // What would come to the front: a read, whose sink must not be sent.
     let (op, sink) = (read(pair.b.remote(0)), [pair.a.sge(4000, 900)]);
     pair.a.post(2, op, &sink);
     sent.extend(transmit(&pair.a.qp, 5000, pair.now, &mut pair.a.out));
@@ -47,7 +47,7 @@ fn an_acknowledgement_that_comes_too_early_frees_no_memory() {
     assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
 }
 
-/// An unreliable connection completes what it has when its peer is gone; a frame that was begun is finished all the same.
+/// An unreliable connection completes its requests when its peer is gone; a frame that was begun is finished nevertheless.
 #[test]
 fn what_succeeded_without_a_peer_needs_its_memory_no_more() {
     let mut pair = Pair::new(Setup {
@@ -70,13 +70,13 @@ fn what_succeeded_without_a_peer_needs_its_memory_no_more() {
     assert!(run(&sent, 98) < 8 && run(&sent, 99) < 8);
 }
 
-/// Another name of a side's memory, which can be taken away.
+/// Another STag of a side's memory, which can be deregistered.
 fn revocable(side: &Side, access: Access) -> Stag {
     let (of, start) = (side.memory.stag(), To::new(side.memory.at()));
     side.tpt.register_shared(of, start, PD, access).unwrap()
 }
 
-/// Control messages are numbered: none may be missing when frames before them are given up.
+/// Control messages are numbered: none may be missing when frames before them are dropped.
 #[test]
 fn acknowledgements_behind_a_frame_that_is_given_up_still_leave() {
     for flush in [false, true] {
@@ -101,7 +101,7 @@ fn acknowledgements_behind_a_frame_that_is_given_up_still_leave() {
         }
         pair.run();
         match pair.b.qp.cause() {
-            // Whoever asks for the end itself says nothing of it.
+            // A queue pair moved to the error state by its program sends no Terminate.
             None => assert!(flush),
             Some(cause) => assert!(cause.contains("the peer says"), "{flush} {cause}"),
         }
@@ -110,7 +110,7 @@ fn acknowledgements_behind_a_frame_that_is_given_up_still_leave() {
     }
 }
 
-/// docs/connections.md: a read that fails while it is answered is itself the struck one, even on a failing stream.
+/// docs/connections.md: a read that fails while it is answered gets the status itself, even on a failing stream.
 #[test]
 fn no_answer_leaves_behind_one_that_was_given_up() {
     for lone in [false, true] {
@@ -133,7 +133,7 @@ fn no_answer_leaves_behind_one_that_was_given_up() {
         }
         let bytes = transmit(&pair.a.qp, 5000, pair.now, &mut pair.a.out);
         feed(&pair.b.qp, &bytes, pair.now, &mut pair.b.out);
-        // The first answer is framed, nothing of it has left, and the second is owed.
+        // The first answer is framed, nothing of it has been sent, and the second is owed.
         transmit(&pair.b.qp, 0, pair.now, &mut pair.b.out);
         pair.b.tpt.deregister(stag).unwrap();
         // Another request ends the stream, for another reason.
@@ -157,7 +157,7 @@ fn no_answer_leaves_behind_one_that_was_given_up() {
     }
 }
 
-/// Nothing read along is a lawful wish; a read without room would look like the end of the stream.
+/// A lookahead of zero is allowed; a read without room would look like the end of the stream.
 #[test]
 fn without_lookahead_long_runs_still_come() {
     let mut pair = Pair::new(Setup {
@@ -176,7 +176,7 @@ fn without_lookahead_long_runs_still_come() {
     assert_eq!(pair.b.memory.read(0, 4000), vec![3; 4000]);
 }
 
-/// A socket that nothing has come to.
+/// A socket without received bytes.
 struct Socket;
 
 impl Carrier for Socket {
@@ -193,7 +193,7 @@ impl Carrier for Socket {
     }
 }
 
-/// Asked for nothing, a socket answers as at its end: a reader without room does not ask.
+/// Asked for zero bytes, a socket answers as at its end: a reader without room does not ask.
 #[test]
 fn no_room_at_all_reads_nothing_and_harms_nothing() {
     let mut pair = Pair::new(direct());
@@ -208,7 +208,7 @@ fn no_room_at_all_reads_nothing_and_harms_nothing() {
     assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
 }
 
-/// Somebody posts while the end of the stream is being read.
+/// Posts while the end of the stream is being read.
 struct Late<'a>(&'a Qp);
 
 impl Carrier for Late<'_> {
@@ -241,7 +241,7 @@ fn a_request_posted_while_the_peer_closes_is_flushed() {
     assert_eq!(pair.a.qp.outstanding(), (0, 0));
 }
 
-/// A broken connection takes nothing: what is framed is no reason to keep it.
+/// A broken connection takes no bytes: framed bytes do not keep it open.
 #[test]
 fn a_connection_that_broke_can_be_closed() {
     for failing in [false, true] {
@@ -273,7 +273,7 @@ fn a_connection_that_broke_can_be_closed() {
     }
 }
 
-/// A receive of a shared queue that a message took and did not finish goes back where it came from.
+/// A receive of a shared queue that a message took and did not finish is returned to the queue.
 #[test]
 fn a_shared_receive_is_not_lost_with_the_queue_pair_that_took_it() {
     for destroy in [false, true] {
@@ -301,7 +301,7 @@ fn a_shared_receive_is_not_lost_with_the_queue_pair_that_took_it() {
     }
 }
 
-/// Memory that is taken away between two reads of one run is not written, and the blame is the peer's.
+/// Memory that is revoked between two reads of one run is not written, and the fault is the peer's.
 #[test]
 fn a_run_ends_where_its_memory_was_taken_away() {
     for qp_type in [QpType::Rc, QpType::Uc] {
@@ -331,7 +331,7 @@ fn a_run_ends_where_its_memory_was_taken_away() {
             assert_eq!(pair.a.statuses(), [(1, Status::RemAccessErr)]);
             continue;
         }
-        // Nobody is told, not even of the immediate data, and the next message finds everything in order.
+        // Nothing is reported, not even the immediate data, and the next message is received normally.
         assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
         assert!(pair.b.received().is_empty());
         pair.a.post(2, SEND, &small);
@@ -362,7 +362,7 @@ fn an_unreliable_connection_drains_without_its_peer() {
     }
 }
 
-/// Markers stand at positions of the stream: what was framed must leave, so none of it waits in place for memory.
+/// Markers are at fixed positions of the stream: what was framed must be sent, so no payload stays in place.
 #[test]
 fn with_markers_nothing_that_was_framed_is_missing() {
     for lead in 0..40 {
@@ -383,12 +383,12 @@ fn with_markers_nothing_that_was_framed_is_missing() {
         pair.a.tpt.deregister(stag).unwrap();
         pair.a.qp.modify(QpState::Err, &mut pair.a.out);
         pair.run();
-        // Whole frames, and no complaint.
+        // Complete frames without errors.
         assert_eq!(pair.b.qp.cause(), None, "{lead}");
     }
 }
 
-/// Settings of nothing at all: everything goes directly, one frame at a time. A read of nothing still names no byte.
+/// All settings zero: everything is transferred directly, one frame at a time. A read of zero bytes still accesses no memory.
 #[test]
 fn settings_of_zero_are_lawful() {
     let mut pair = Pair::new(Setup {
@@ -415,7 +415,7 @@ fn settings_of_zero_are_lawful() {
     assert_eq!(pair.b.memory.read(0, 2500), [3; 2500]);
 }
 
-/// A queue that has drained says so once, whatever is posted to it before it goes on.
+/// A drained queue raises its event once, whatever is posted to it before it continues.
 #[test]
 fn a_drained_queue_says_so_once() {
     let mut pair = Pair::roce();

@@ -1,4 +1,4 @@
-//! Requests of a peer execute in the order in which they arrive: a Read is judged when it comes, and its response has the bytes from
+//! Requests of a peer execute in order of arrival: a Read is checked on arrival, and its response has the bytes from
 //! before any later request of the same queue pair.
 
 use core::time::Duration;
@@ -84,7 +84,7 @@ fn a_read_returns_bytes_from_before_a_later_write() {
             let source = [pair.a.sge(4000, len)];
             pair.a.post(2, write(from), &source);
             assert_eq!(deliver(&mut pair), 0, "{setup:?} {len}");
-            // The Write is executed, though no byte of the response has left.
+            // The Write is executed, though no byte of the response has been sent.
             assert!(is_all(&pair.b.memory.read(0, len as usize), 2));
             pair.run();
             assert_eq!(
@@ -154,7 +154,7 @@ fn each_read_sees_the_writes_before_it() {
     });
 }
 
-/// The same bytes by another STag: a second region on the same memory is as good as the first.
+/// The same bytes by another STag: a second region on the same memory has the same effect.
 #[test]
 fn a_write_by_another_stag_changes_no_earlier_read() {
     every_setup(|setup| {
@@ -216,7 +216,7 @@ fn an_atomic_is_executed_when_it_arrives() {
         pair.a.post(3, read(word), &after);
         pair.a.post(4, SEND, &[]);
         deliver(&mut pair);
-        // The message is delivered, so the word has its value by now.
+        // The message is delivered, so the word has its new value.
         assert_eq!(pair.b.received().len(), 1, "{setup:?}");
         assert_eq!(pair.b.memory.read(0, 8), 105_u64.to_ne_bytes(), "{setup:?}");
         let over = [pair.a.sge(4000, 8)];
@@ -372,12 +372,12 @@ fn above_the_limit_only_what_overlaps_is_held() {
         };
         let left = hand.came.to_vec();
         assert_eq!(end, Receiving::Held, "{setup:?}");
-        // What is beside the read is placed, what is in it is not, and nothing overtakes.
+        // Bytes beside the read are placed, bytes in it are not, and nothing is reordered.
         assert!(is_all(&pair.b.memory.read(2500, 500), 2), "{setup:?}");
         assert!(is_all(&pair.b.memory.read(2000, 500), 1), "{setup:?}");
         assert!(is_all(&pair.b.memory.read(5000, 500), 0), "{setup:?}");
         assert!(pair.b.qp.deadline().is_some());
-        // It goes on when the response has passed.
+        // It continues when the response has been sent.
         let mut went = Vec::new();
         for _ in 0..100 {
             let some = transmit(&pair.b.qp, 100, pair.now, &mut pair.b.out);
@@ -442,7 +442,7 @@ fn a_peer_that_takes_no_response_is_not_waited_for_forever() {
         pair.a.post(2, write(pair.b.remote(2000)), &source);
         deliver(&mut pair);
         let first = pair.b.qp.deadline().expect("it waits");
-        // As long as bytes leave, it is only slow.
+        // As long as bytes are sent, it is only slow.
         let some = transmit(&pair.b.qp, 20, first, &mut pair.b.out);
         assert_eq!(some.len(), 20);
         pair.b.qp.handle_timeout(first, &mut pair.b.out);
@@ -498,7 +498,7 @@ fn a_read_of_pending_memory_holds_what_is_behind() {
     });
 }
 
-/// A host that takes its memory back ends the read that needs it, whatever was kept of other bytes.
+/// Deregistering memory ends the read that needs it, whatever was kept of other bytes.
 #[test]
 fn a_deregistered_source_still_ends_the_read() {
     let mut pair = Pair::new(Setup::default());

@@ -1,4 +1,4 @@
-//! V5: memory that is promised and not there yet. Only what needs it waits, and every wait ends.
+//! V5: memory that is reserved and not registered yet. Only what needs it waits, and every wait ends.
 
 use core::time::Duration;
 
@@ -38,7 +38,7 @@ impl Promised {
         }
     }
 
-    /// The registration is done; whoever waits is told, and must be exactly these.
+    /// Completes the registration; the waiters are woken, and must be exactly these.
     fn complete(self, side: &mut Side, waiters: &[u32]) -> Buffer {
         let settled = self.reserved.complete();
         assert_eq!(settled.outcome, Ok(()));
@@ -176,7 +176,7 @@ fn a_registration_that_fails_strikes_the_request_that_waited() {
     }
 }
 
-/// Binds a fresh window to a region that is promised.
+/// Binds a new window to a pending region.
 fn bind(side: &Side, region: &Promised) -> SendOp {
     let window = side.tpt.allocate_window(WindowType::TwoB, PD).unwrap();
     SendOp::Bind(Bind {
@@ -237,7 +237,7 @@ fn a_write_to_pending_memory_waits_and_arrives() {
             [0; 10],
             "it is behind: {setup:?}"
         );
-        // What the side whose memory it is sends itself is on its way.
+        // Requests of the side that owns the memory are sent.
         let (to, sge) = (pair.a.remote(5000), pair.b.sge(0, 10));
         pair.b.memory.write(0, &[9; 10]);
         pair.b.post(3, write(to), &[sge]);
@@ -266,7 +266,7 @@ fn a_receive_into_pending_memory_waits_for_it() {
             let mut pair = Pair::new(Setup { shared, ..setup });
             pair.a.memory.write(0, &[7; 2000]);
             let target = promise(&pair.b, 1900);
-            // The first piece is there, the second is not.
+            // The first element is registered, the second is not.
             let scatter = [pair.b.sge(0, 100), target.sge(1900)];
             pair.b.receive(5, &scatter);
             let sge = pair.a.sge(0, 2000);
@@ -294,7 +294,7 @@ fn reads_and_atomics_of_pending_memory_are_answered_in_their_turn() {
         let sink = pair.a.sge(0, 1024);
         pair.a.post(1, read(source.remote()), &[sink]);
         let sink = pair.a.sge(2000, 8);
-        // Another word than those that are read, which are sent from where they lie.
+        // Another word than those that are read, which are sent from their memory.
         let mut word = source.remote();
         word.to = To::new(source.memory.at() + 1024);
         pair.a.post(2, fetch_add(word), &[sink]);
@@ -326,7 +326,7 @@ fn reads_and_atomics_of_pending_memory_are_answered_in_their_turn() {
     });
 }
 
-/// What the peer asks of pending memory.
+/// Requests of the peer for pending memory.
 fn remote_ops(remote: Remote) -> [SendOp; 3] {
     [write(remote), read(remote), fetch_add(remote)]
 }
@@ -356,7 +356,7 @@ fn a_peer_waits_for_five_seconds_and_no_longer() {
         pair.a.post(1, remote_ops(target.remote())[which], &[sge]);
         pair.run();
         let began = pair.now;
-        // Receives that are posted meanwhile, and entries of others that end, give it no more time.
+        // Receives that are posted meanwhile, and wakeups for other entries, do not extend the time.
         let scatter = [pair.b.sge(0, 100)];
         pair.now = began + Duration::from_secs(3);
         pair.b.receive(7, &scatter);
@@ -367,7 +367,7 @@ fn a_peer_waits_for_five_seconds_and_no_longer() {
         pair.wait();
         assert_eq!(pair.now, began + Duration::from_secs(5));
         assert_eq!(pair.a.statuses(), [(1, Status::RemAccessErr)], "{which}");
-        // Its registration ends when nobody waits any more.
+        // Its registration ends when nothing waits for it any more.
         let settled = target.reserved.complete();
         assert_eq!(settled.outcome, Ok(()));
         tell(&mut pair.b, &settled.waiters);

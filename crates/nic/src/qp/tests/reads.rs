@@ -1,9 +1,9 @@
-//! M10: read requests of a peer occupy a queue by their numbers; on a stream they come in order, and whatever does not ends it.
+//! M10: read requests of a peer occupy a queue by their numbers; on a stream they arrive in order, and any other number ends it.
 
 use crate::testing::{Pair, Setup, feed, read, transmit};
 use crate::wc::Status;
 
-/// Towards a peer that knows only the standard: its numbers are those of RFC 5041 and nothing else.
+/// With a standard peer: its numbers are those of RFC 5041 only.
 fn pair() -> Pair {
     let pair = Pair::new(Setup {
         extensions: false,
@@ -58,7 +58,7 @@ fn a_number_ahead_and_a_number_again_end_the_stream_behind_what_came_before() {
         assert!(!ends[good..].contains(&Status::Success), "{order:?}");
         let told = pair.a.qp.cause().unwrap();
         assert!(told.contains("the peer says"), "{order:?}: {told}");
-        // Nothing was answered out of turn.
+        // Nothing was answered out of order.
         let untouched = pair.a.memory.read(4000 + good * 100, (4 - good) * 100);
         assert!(untouched.iter().all(|byte| *byte == 0), "{order:?}");
     }

@@ -1,4 +1,4 @@
-//! What an unreliable connection drops in silence, and how often.
+//! What an unreliable connection drops silently, and how often.
 
 use verbena_wire::{Stag, To};
 
@@ -7,7 +7,7 @@ use crate::state::{QpState, QpType};
 use crate::testing::{Pair, SEND, Setup, write};
 use crate::wr::Remote;
 
-/// A peer that tries STags one after the other gets sixteen of them wrong, not all of them.
+/// A peer that tries STags one after the other gets sixteen attempts.
 #[test]
 fn an_unreliable_connection_ends_after_sixteen_refusals() {
     let mut pair = Pair::new(Setup {
@@ -18,7 +18,7 @@ fn an_unreliable_connection_ends_after_sixteen_refusals() {
     for guess in 1..=16 {
         assert_eq!(pair.b.qp.state(), QpState::Rts, "{guess}");
         assert_eq!(pair.b.events(), []);
-        // What is right in between does not make up for it.
+        // Valid messages in between do not reset the count.
         pair.a.post(1, good, &piece);
         let bad = write(Remote {
             stag: Stag::new(0xdead_0000 + guess),
@@ -36,7 +36,7 @@ fn an_unreliable_connection_ends_after_sixteen_refusals() {
     assert!(cause.contains("invalid STag"), "{cause}");
 }
 
-/// A receive that is missing is this side's doing.
+/// A missing receive is not the peer's fault.
 #[test]
 fn what_an_unreliable_peer_may_do_is_no_refusal() {
     let mut pair = Pair::new(Setup {

@@ -21,7 +21,7 @@ fn setup(on_failure: OnFailure) -> Setup {
     }
 }
 
-/// Both personalities, towards our own peers and standard ones.
+/// Both personalities, with Verbena peers and standard ones.
 fn every_setup(on_failure: OnFailure, test: impl Fn(Setup)) {
     for personality in [Personality::Roce, Personality::Iwarp] {
         for extensions in [false, true] {
@@ -71,7 +71,7 @@ fn an_stag_is_used_by_later_requests_before_its_registration_is_executed() {
             assert_eq!(statuses, done, "{setup:?}");
             assert_eq!(ends[0].op, WcOp::Register);
             assert_eq!(pair.b.memory.read(0, 100), [7; 100]);
-            // Its name can be told, and peers may use it.
+            // Its STag can be sent to the peer, which may use it.
             let remote = Remote {
                 stag: ticket.stag(),
                 to: To::new(buffer.at()),
@@ -87,7 +87,7 @@ fn an_stag_is_used_by_later_requests_before_its_registration_is_executed() {
 
 #[test]
 fn nobody_uses_an_stag_that_was_never_executed() {
-    // Our own request before the registration's, and one without any.
+    // A local request before the registration, and one without any.
     for registered in [false, true] {
         let mut pair = Pair::new(setup(OnFailure::Anticipatory));
         let (buffer, ticket) = prepared(&pair.a, 1);
@@ -114,7 +114,7 @@ fn nobody_uses_an_stag_that_was_never_executed() {
     assert!(cause.contains("invalid STag"), "{cause}");
 }
 
-/// Each check of M4, as a registration that fails it alone, and what the table says.
+/// Each check of M4, as a registration that fails it alone, and the table's error.
 fn failures(side: &Side) -> Vec<(&'static str, Ticket, Misuse, Vec<Buffer>)> {
     let (space, no_room) = prepared(side, 0);
     let (gone, freed) = prepared(side, 1);
@@ -207,7 +207,7 @@ fn a_reactive_failure_stops_the_send_queue_and_nothing_else() {
             pair.a.receive(8, &sink);
             post_around(&mut pair, SendOp::Register(ticket));
             pair.run();
-            // What was before has completed, what is behind is flushed, each in its turn.
+            // Requests before it have completed, those behind it are flushed, each in its turn.
             assert_eq!(pair.a.statuses(), REACTIVE, "{name} {setup:?}");
             assert_eq!(pair.a.memory.read(1000, 3000), [5; 3000]);
             let view = pair.a.qp.view();
@@ -217,7 +217,7 @@ fn a_reactive_failure_stops_the_send_queue_and_nothing_else() {
             assert_eq!(view.cause, None, "the queue pair has not failed");
             let drained = Event::SqDrained { qp: 1 };
             assert_eq!(pair.a.events(), [drained], "{name}");
-            // The peer sees nothing of it and goes on: receives, Writes and reads.
+            // The peer notices nothing and continues: receives, Writes and reads.
             pair.b.memory.write(0, &[6; 100]);
             let (ours, from) = (pair.a.remote(7000), [pair.b.sge(0, 50)]);
             pair.b.post(11, SEND, &from);
@@ -230,7 +230,7 @@ fn a_reactive_failure_stops_the_send_queue_and_nothing_else() {
             assert_eq!(pair.a.received()[0].id, 8);
             assert_eq!(pair.b.memory.read(4000, 50), [6; 50]);
             assert!(pair.b.qp.cause().is_none() && pair.b.events().is_empty());
-            // What is posted now is flushed at once.
+            // Requests posted now are flushed at once.
             pair.a.post(6, SEND, &[]);
             assert_eq!(pair.a.statuses(), [(6, Status::WrFlushErr)], "{name}");
         }
@@ -246,7 +246,7 @@ fn after_a_reactive_failure_the_consumer_may_try_again() {
         let (second, ticket) = prepared_as(&pair.a, Tpt::successor(stag));
         second.write(0, &[9; 100]);
         pair.a.post(1, SendOp::Register(standing), &[]);
-        // The first stands there still.
+        // The first registration is still valid.
         let (to, own) = (pair.b.remote(0), [piece(&second, ticket.stag())]);
         pair.a.post(2, SendOp::Register(ticket), &[]);
         pair.a.post(3, write(to), &own);
@@ -386,7 +386,7 @@ fn an_anticipatory_failure_ends_the_connection() {
     });
 }
 
-/// What has completed by then has succeeded; what waits for the peer is flushed, and nothing behind it is sent.
+/// Requests that have completed by then have succeeded; those that wait for the peer are flushed, and nothing behind it is sent.
 #[test]
 fn an_anticipatory_failure_waits_for_nobody() {
     let mut pair = Pair::new(setup(OnFailure::Anticipatory));
@@ -442,7 +442,7 @@ fn a_registration_and_a_send_in_one_request() {
         buffer.write(0, &[7; 100]);
         let sink = [pair.b.sge(0, 100)];
         pair.b.receive(8, &sink);
-        // What is sent may lie in the memory that is registered with it.
+        // The data may lie in the memory that is registered with it.
         let own = [piece(&buffer, ticket.stag())];
         pair.a.post(1, register_send(ticket), &own);
         pair.run();
@@ -451,7 +451,7 @@ fn a_registration_and_a_send_in_one_request() {
         assert_eq!((ends.len(), ends[0].op), (1, WcOp::Send), "{setup:?}");
         assert_eq!(pair.b.memory.read(0, 100), [7; 100]);
         assert!(pair.a.tpt.look(ticket.stag()).is_some());
-        // M11: the peer invalidates it, and its STag is refused from then on.
+        // M11: the peer invalidates it, and its STag is invalid from then on.
         pair.a.receive(9, &[]);
         let invalidate = Some(ticket.stag());
         let answer = SendOp::Send {

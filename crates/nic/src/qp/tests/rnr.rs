@@ -1,4 +1,4 @@
-//! A missing receive: waiting, going back, giving up, and the deadlock traps.
+//! A missing receive: waiting, restarting, giving up, and possible deadlocks.
 
 use core::time::Duration;
 
@@ -142,7 +142,7 @@ fn a_standard_peer_is_kept_waiting_for_a_second_and_then_ended() {
     pair.b.receive(7, &scatter);
     pair.run();
     assert_eq!(pair.b.received()[0].id, 7, "in time");
-    // The second message's second begins when it is found waiting, not at the start of time.
+    // The second message's second begins when it is found waiting, not at time zero.
     pair.now = Time::ZERO + Duration::from_secs(5);
     pair.a.post(2, SEND, &gather);
     pair.run();
@@ -165,7 +165,7 @@ fn the_second_message_of_a_standard_peer_gets_a_second_of_its_own() {
     pair.run();
     let scatter = [pair.b.sge(0, 3)];
     pair.b.receive(7, &scatter);
-    // The receive came at a moment nobody told the queue pair; it asks, and the second begins then.
+    // The receive was posted at a time unknown to the queue pair; it requests a timeout, and the second begins then.
     let asked = pair.now + Duration::from_millis(900);
     pair.b.qp.handle_timeout(asked, &mut pair.b.out);
     assert_eq!(pair.b.qp.deadline(), Some(asked + Duration::from_secs(1)));
@@ -227,7 +227,7 @@ fn a_message_that_arrived_is_received_though_its_sender_is_gone() {
         assert_eq!(received.len(), 1, "shared: {shared}");
         assert_eq!((received[0].id, received[0].status), (7, Status::Success));
     }
-    // Without a receive the end comes when the patience ends.
+    // Without a receive the stream ends after the wait.
     let mut pair = Pair::new(Setup {
         extensions: false,
         ..Setup::default()
@@ -242,7 +242,7 @@ fn a_message_that_arrived_is_received_though_its_sender_is_gone() {
     assert!(pair.b.events().contains(&gone));
 }
 
-/// The refused request is the one that fails, also when answers to earlier ones come after the refusal.
+/// The refused request is the one that fails, also when answers to earlier ones arrive after the refusal.
 #[test]
 fn what_was_carried_out_before_a_refusal_succeeds() {
     let mut pair = Pair::new(Setup {
@@ -277,7 +277,7 @@ fn what_was_carried_out_before_a_refusal_succeeds() {
     assert_eq!(pair.b.memory.read(0, 8), 1_u64.to_ne_bytes());
 }
 
-/// docs/connections.md: a draining queue finishes what it began, a request that was refused meanwhile included.
+/// docs/connections.md: a draining queue finishes what it began, including a request that was refused meanwhile.
 #[test]
 fn a_refused_request_is_finished_before_the_queue_is_drained() {
     let mut pair = Pair::roce();
@@ -305,7 +305,7 @@ fn a_refused_request_is_finished_before_the_queue_is_drained() {
     assert_eq!(pair.a.statuses(), rest);
 }
 
-/// A queue pair that its consumer has failed goes on reading what its peer sends, but takes nothing from those who share its
+/// A queue pair that its program moved to the error state still reads what its peer sends, but takes nothing from its shared
 /// receive queue.
 #[test]
 fn a_failed_queue_pair_takes_no_shared_receive() {

@@ -1,4 +1,4 @@
-//! Tests at every split: however bytes are cut on their way and whatever room there is to read them, the same things happen.
+//! Tests at every split: however bytes are cut and whatever room there is to read them, the results are the same.
 
 use verbena_mem::Access;
 use verbena_stream::Time;
@@ -11,7 +11,7 @@ use crate::testing::{PD, Pair, SIZE, Setup, Side};
 use crate::wc::{Status, Wc};
 use crate::wr::{Data, Flags, Remote, SendOp, SendWr, Sge};
 
-/// How bytes travel: so many at once, read with so much room.
+/// How bytes are carried: so many at once, read with so much room.
 #[derive(Debug, Clone, Copy)]
 struct Cutting {
     chunk: usize,
@@ -24,7 +24,7 @@ const WHOLE: Cutting = Cutting {
     scratch: 60_000,
 };
 
-/// What a consumer can see in the end.
+/// What a program can see in the end.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     memory: [Vec<u8>; 2],
@@ -34,7 +34,7 @@ struct Seen {
     causes: [Option<String>; 2],
 }
 
-/// Reads all of `bytes`, cut as told.
+/// Reads all of `bytes`, cut as given.
 fn read_all(side: &mut Side, bytes: &[u8], cutting: Cutting, now: Time) {
     let mut scratch = vec![0; cutting.scratch];
     for chunk in bytes.chunks(cutting.chunk) {
@@ -55,7 +55,7 @@ fn read_all(side: &mut Side, bytes: &[u8], cutting: Cutting, now: Time) {
 }
 
 fn carry(from: &mut Side, to: &mut Side, cutting: Cutting, now: Time) -> usize {
-    // The sender is cut as well: a carrier takes what it likes.
+    // The sender is cut as well: a carrier may take any number.
     let mut bytes = Vec::new();
     loop {
         let mut hand = Hand::open(cutting.chunk);
@@ -79,7 +79,7 @@ fn run(pair: &mut Pair, cutting: Cutting) {
     }
 }
 
-/// The same as if it had been said with addresses and STags of every run.
+/// Without addresses and STags, which differ between runs.
 fn seen(pair: &Pair) -> Seen {
     let sides = [&pair.a, &pair.b];
     let erased = |wcs: Vec<Wc>| -> Vec<Wc> {
@@ -115,7 +115,7 @@ fn inline(side: &mut Side, id: u64, op: SendOp, bytes: &[u8]) {
     side.qp.post_send(&wr, &mut side.out).unwrap();
 }
 
-/// Another name of a side's memory, for a peer to invalidate.
+/// Another STag of a side's memory, for a peer to invalidate.
 fn window(side: &Side) -> Stag {
     use verbena_mem::{Bind, WindowType};
     let window = side.tpt.allocate_window(WindowType::TwoB, PD).unwrap();
@@ -140,7 +140,7 @@ fn everything(a: &mut Side, b: &mut Side, setup: Setup) {
     b.memory.write(0, &pattern(5, 2000));
     for id in 0..8 {
         let at = 3000 + 200 * id;
-        // Pieces that do not touch, an empty one among them.
+        // Elements that do not touch, an empty one among them.
         let scatter = [b.sge(at, 7), b.sge(at + 20, 0), b.sge(at + 21, 150)];
         let long = [b.sge(4600, 1), b.sge(4602, 1300)];
         let scatter: &[Sge] = if id == 1 { &long } else { &scatter };
@@ -169,7 +169,7 @@ fn everything(a: &mut Side, b: &mut Side, setup: Setup) {
     let small = [a.sge(3, 5)];
     a.post(8, send(None, immediate), &small);
     if uc {
-        // Dropped, with what it would have told.
+        // Dropped, together with its immediate data.
         let lost = Remote {
             stag: Stag::new(0xdead_0000),
             to: To::new(0),
@@ -227,7 +227,7 @@ fn one_way(pair: &mut Pair, setup: Setup) {
     everything(&mut pair.a, &mut pair.b, setup);
 }
 
-/// Both sides ask at once. Their memory does not collide: what one writes the other does not send.
+/// Both sides send at once. Their memory does not overlap: what one writes the other does not send.
 fn both_ways(pair: &mut Pair, setup: Setup) {
     everything(&mut pair.a, &mut pair.b, setup);
     let op = SendOp::Send {
@@ -243,7 +243,7 @@ fn both_ways(pair: &mut Pair, setup: Setup) {
     }
 }
 
-/// Requests that end well, and then one that does not; the peer has work of its own under way.
+/// Requests that succeed, and then one that does not; the peer has work of its own in progress.
 fn ends_badly(pair: &mut Pair, setup: Setup) {
     both_ways(pair, setup);
     let remote = Remote {
@@ -363,7 +363,7 @@ fn a_bad_end_at_every_split() {
     });
 }
 
-/// RFC 5041 §7.1: it is the segment that is judged. One that leaves its buffer is not placed, whatever has come of it.
+/// RFC 5041 §7.1: the segment is checked as a whole. One that exceeds its buffer is not placed, however much of it has arrived.
 #[test]
 fn a_segment_out_of_bounds_is_not_placed_in_part() {
     for setup in settings() {
@@ -379,7 +379,7 @@ fn a_segment_out_of_bounds_is_not_placed_in_part() {
             );
             pair.a.post(1, op, &gather);
             run(&mut pair, cutting);
-            // A marker cuts a segment in runs, which are judged one by one.
+            // A marker cuts a segment into runs, which are checked one by one.
             let placed = pair.b.memory.read(SIZE - 200, 200);
             assert!(setup.markers || placed == [0; 200], "{setup:?} {cutting:?}");
         }
@@ -428,8 +428,8 @@ fn without_receives_at_every_split() {
     }
 }
 
-/// Memory of one side is taken away after so many bytes. Whatever is struck by that, its peer understands every byte that
-/// comes, and each request ends once, in order.
+/// Memory of one side is revoked after so many bytes. Whatever fails because of that, its peer can parse every byte that
+/// arrives, and each request ends once, in order.
 fn take_away_after(bytes: usize, setup: Setup, cutting: Cutting) {
     let mut pair = Pair::new(setup);
     let (of, start) = (pair.a.memory.stag(), To::new(pair.a.memory.at()));

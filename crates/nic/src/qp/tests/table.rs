@@ -1,4 +1,4 @@
-//! The table of failures in docs/connections.md, row by row: what each side is told, in both personalities.
+//! The table of failures in docs/connections.md, row by row: what each side reports, in both personalities.
 
 use verbena_mem::{Access, Buffer};
 use verbena_wire::Stag;
@@ -10,7 +10,7 @@ use crate::testing::{PD, Pair, SEND, Setup, feed, transmit};
 use crate::wc::Status;
 use crate::wr::{SendOp, Sge};
 
-/// What goes wrong at the responder.
+/// The failure at the responder.
 #[derive(Debug, Clone, Copy)]
 enum Row {
     Stag,
@@ -23,12 +23,12 @@ enum Row {
     Lost,
 }
 
-/// A story, told to the end; the request that goes wrong is the last one posted.
+/// Runs the scenario of a row; the request that fails is the last one posted.
 fn tell(row: Row, personality: Personality) -> Pair {
     let many = matches!(row, Row::TooManyReads);
     let mut pair = Pair::new(Setup {
         personality,
-        // Our own peers keep to the depth by themselves.
+        // Verbena peers keep to the depth by themselves.
         extensions: !many,
         ord: if many { 8 } else { 4 },
         ..Setup::default()
@@ -100,9 +100,9 @@ fn tell(row: Row, personality: Personality) -> Pair {
     pair
 }
 
-/// What the requester's last request ends in.
+/// The status of the requester's last request.
 fn requester(row: Row, personality: Personality) -> Status {
-    // An honest iWARP adapter has completed a Send when it is on its way; what fails later is an event.
+    // iWARP completes a Send when it was sent; a later failure is an event.
     let accepted = personality == Personality::Iwarp;
     match row {
         Row::Stag => Status::RemAccessErr,
@@ -116,7 +116,7 @@ fn requester(row: Row, personality: Personality) -> Status {
     }
 }
 
-/// What the responder is told, and its receive.
+/// The responder's event, and the status of its receive.
 fn responder(row: Row) -> (Option<Event>, Option<Status>) {
     let qp = 2;
     match row {

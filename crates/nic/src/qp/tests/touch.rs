@@ -1,4 +1,4 @@
-//! M9 on streams: what touches a one-touch entry once, what the second touch brings, and who wins a race.
+//! M9 on streams: what touches a one-touch entry, what the second touch causes, and which of two racing peers is first.
 
 use verbena_mem::{Access, Bind, Buffer, Policy, WindowType};
 use verbena_wire::{Stag, To};
@@ -25,7 +25,7 @@ fn every_setup(test: impl Fn(Setup)) {
     }
 }
 
-/// Binds a window that dies with its first touch, by a request of the side's own, to its first 4000 bytes.
+/// Binds a window that is invalidated by its first touch, by a request of the side's own, to its first 4000 bytes.
 fn window(side: &mut Side, ty: WindowType, access: Access) -> Stag {
     let window = side.tpt.allocate_window(ty, PD).unwrap();
     let bind = Bind {
@@ -48,7 +48,7 @@ fn window(side: &mut Side, ty: WindowType, access: Access) -> Stag {
     Stag::from_parts(window.index(), key).unwrap()
 }
 
-/// Any rights, for peers alone.
+/// Any rights, for peers only.
 fn for_peers() -> Access {
     Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC
 }
@@ -75,7 +75,7 @@ fn bound(setup: Setup) -> (Pair, Remote) {
     (pair, remote)
 }
 
-/// What a second touch does to both sides, however they speak.
+/// The effect of a second touch on both sides, in every setup.
 fn assert_refused(pair: &mut Pair, setup: Setup, id: u64) {
     let cause = pair.b.qp.cause().unwrap();
     assert!(cause.contains("second touch"), "{setup:?}: {cause}");
@@ -101,7 +101,7 @@ fn the_first_write_is_placed_and_the_second_ends_the_stream() {
         let from = [pair.a.sge(0, 3500)];
         pair.a.post(1, write(remote), &from);
         pair.run();
-        // The peer sees nothing of it.
+        // The peer notices nothing.
         assert_eq!(pair.a.statuses(), [(1, Status::Success)], "{setup:?}");
         assert_eq!(pair.b.memory.read(0, 3501)[3499..], [7, 0]);
         assert!(pair.b.tpt.look(remote.stag).is_none(), "{setup:?}");
@@ -123,7 +123,7 @@ fn a_region_may_be_good_for_one_touch_only() {
             stag: region.stag(),
             to: To::new(region.at()),
         };
-        // What the side does with it itself is no touch.
+        // Local use is not a touch.
         let own = Sge {
             at: region.at(),
             len: 10,
@@ -242,7 +242,7 @@ fn a_peer_that_does_not_know_may_invalidate_what_it_has_spent() {
         pair.a.post(2, send, &[]);
         pair.run();
         assert_eq!(pair.b.received()[0].invalidated, invalidate, "{setup:?}");
-        // So may the side itself, in ignorance of what its peer has done.
+        // So may the side itself, not knowing what its peer has done.
         let own = SendOp::LocalInvalidate(remote.stag);
         pair.b.post(3, own, &[]);
         pair.run();
@@ -282,7 +282,7 @@ fn two(setup: Setup) -> (Pair, Pair, Remote) {
     (first, second, Remote { stag, to })
 }
 
-/// However much of the first one's last segment is here, the second is refused and the first is placed in full.
+/// However much of the first one's last segment has arrived, the second is refused and the first is placed in full.
 #[test]
 fn whoever_began_first_wins_at_every_split() {
     for base in [Setup::default(), direct()] {
@@ -302,12 +302,12 @@ fn whoever_began_first_wins_at_every_split() {
             first.run();
             let winners = [&first, &second].map(|p| p.b.qp.state() == QpState::Rts);
             assert!(winners[0] != winners[1], "cut at {cut}: {winners:?}");
-            // A byte of the last segment is enough, if bytes are placed as they come; behind a checksum it takes all.
+            // One byte of the last segment is enough if bytes are placed as they arrive; with a checksum it takes all.
             let first_was_there = cut >= if base.crc { bytes.len() } else { 1100 };
             assert_eq!(winners[0], first_was_there, "cut at {cut}");
             let byte = if winners[0] { 1 } else { 2 };
             if winners[0] {
-                // A part of a message that never ended may lie there, but not of its end.
+                // A part of a message that never ended may have been placed, but not of its end.
                 assert_eq!(first.b.memory.read(986, 514), [byte; 514], "cut at {cut}");
             } else {
                 assert_eq!(first.b.memory.read(0, 1500), [byte; 1500], "cut at {cut}");
@@ -356,7 +356,7 @@ fn a_connection_that_ends_in_the_last_segment_spends_the_entry() {
     }
 }
 
-/// A peer may put the end of a message into a segment of its own that carries nothing else (RFC 5041 §4.1).
+/// A peer may put the end of a message into a segment of its own without payload (RFC 5041 §4.1).
 #[test]
 fn an_empty_last_segment_ends_in_the_entry_all_the_same() {
     let setup = Setup {
@@ -384,7 +384,7 @@ fn an_empty_last_segment_ends_in_the_entry_all_the_same() {
     assert!(pair.b.tpt.look(remote.stag).is_none());
 }
 
-/// M7: where peers may name windows only, the answer to a classic read is a tagged message that ends in a window.
+/// M7: where peers may name windows only, the response to a classic read is a tagged message that ends in a window.
 #[test]
 fn the_sink_of_a_classic_read_may_be_good_for_one_answer() {
     let mut pair = Pair::new(Setup {

@@ -1,4 +1,4 @@
-//! Every work request, between our own peers and towards a standard one, with every byte checked (M16).
+//! Every work request, between Verbena peers and with a standard one, with every byte checked (M16).
 
 use verbena_mem::{Access, Bind, Buffer, WindowType};
 use verbena_wire::Stag;
@@ -267,7 +267,7 @@ fn a_fence_waits_for_the_read_before_it() {
     let source = [pair.a.sge(100, 3)];
     pair.a
         .post_flagged(2, write, &source, Flags::SIGNALED | Flags::FENCE);
-    // Until the answer is back, the fenced write has not left.
+    // Until the response has arrived, the fenced write is not sent.
     let first = transmit(&pair.a.qp, 10_000, pair.now, &mut pair.a.out);
     assert!(!first.windows(3).any(|w| w == b"new"));
     feed(&pair.b.qp, &first, pair.now, &mut pair.b.out);
@@ -408,8 +408,8 @@ fn a_draining_queue_tells_when_it_is_drained_and_goes_on() {
     assert_eq!(pair.a.statuses(), [(2, Status::Success)]);
 }
 
-/// The completion of a request comes before that of the message that answers it, as the peer's acknowledgement did: programs that
-/// have one queue for both act in that order.
+/// The completion of a request comes before that of the message that answers it, as did the peer's acknowledgement: programs that
+/// have one queue for both rely on that order.
 #[test]
 fn a_request_completes_before_its_answer_arrives() {
     for crc in [false, true] {
@@ -443,14 +443,14 @@ fn a_request_completes_before_its_answer_arrives() {
 }
 
 /// The acknowledgement that overflows the send queue's completions and the message behind it arrive in the same bytes: the
-/// receives complete in posting order all the same, the one with the message as a success. (`verbena-sim --adapters`, 7009684.)
+/// receives complete in posting order nevertheless, the one with the message successfully. (`verbena-sim --adapters`, 7009684.)
 #[test]
 fn an_overflow_keeps_receive_completions_in_order() {
     let with_immediate = SendOp::Send {
         invalidate: None,
         immediate: Some(7),
     };
-    // Without a checksum the first goes the short way.
+    // Without a checksum the first takes the fast path.
     for (op, crc) in [(SEND, false), (SEND, true), (with_immediate, true)] {
         let mut pair = Pair::new(Setup {
             cq_size: 2,

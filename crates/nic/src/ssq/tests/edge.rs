@@ -1,4 +1,4 @@
-//! What a shared send queue refuses, and what is left when something of it is destroyed.
+//! What a shared send queue rejects, and what is left when a part of it is destroyed.
 
 use super::*;
 use crate::error::Error;
@@ -11,7 +11,7 @@ fn a_request_must_name_a_channel_of_this_queue() {
     for number in [0, 1, 60, u32::MAX] {
         assert_eq!(world.ssq.post(number, &wr), Err(PostError::Channel(number)));
     }
-    // A queue pair of ours that is no channel, one of another queue, and one that only another function has.
+    // A queue pair that is not a channel, one of another queue, and one that only another function has.
     let plain = world.ours.create_qp(new_qp(world.pd, 2)).unwrap().number();
     let other = world.ours.create_ssq(world.pd, 1, limits()).unwrap();
     let new = new_qp(world.pd, 2);

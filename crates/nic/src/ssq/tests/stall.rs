@@ -1,8 +1,8 @@
-//! The stall limit: who does not move is failed when others wait, and nobody else is.
+//! The stall limit: a channel without progress is failed if others wait, and no other channel is.
 
 use super::*;
 
-/// Looks at the queue every ten milliseconds for so long.
+/// Checks the queue every ten milliseconds for so long.
 fn pass(world: &mut World, millis: core::ops::Range<u64>) {
     for now in millis.step_by(10) {
         world.time(now);
@@ -131,7 +131,7 @@ fn what_waits_for_a_channel_that_was_emptied_is_flushed_in_its_turn() {
     assert_eq!(world.ends(), [(1, flushed), (2, flushed), (3, well)]);
 }
 
-/// Asked for by its owner, a channel's end needs no clock: what it was given and what waits for it is flushed at once.
+/// A channel reset by its program needs no timeout: its requests, given out or waiting, are flushed at once.
 #[test]
 fn a_channel_that_its_owner_resets_is_flushed_at_once() {
     let window = Limits {
@@ -169,12 +169,12 @@ fn a_channel_that_its_owner_resets_is_flushed_at_once() {
     assert_eq!((info.counters.completed, info.counters.failed), (3, 3));
 }
 
-/// What was posted in one life of a channel is not sent in the next.
+/// Requests posted before a reset of a channel are not sent after it.
 #[test]
 fn a_channel_begins_its_next_life_without_requests_of_the_last() {
     let mut world = World::narrow(2);
     world.cut(1, 0);
-    // The second channel cannot begin, so that what is behind it waits in the shared queue.
+    // The second channel cannot start, so that requests behind it wait in the shared queue.
     world.send(1, 1);
     world.send(1, 2);
     world.send(0, 3);

@@ -1,4 +1,4 @@
-//! Many threads post and pump at once: everything posted completes once, and each poster's requests in its own order.
+//! Many threads post and pump at once: everything posted completes once, and each thread's requests in order.
 
 use std::sync::Mutex;
 
@@ -14,7 +14,7 @@ fn posters_on_several_threads_lose_nothing_and_keep_their_order() {
         ..limits()
     };
     let mut world = World::with(4, wide, Setup::default(), Limits::default());
-    // Failed channels answer at once, so that no wire is needed: every request is flushed in its turn.
+    // Failed channels complete at once, so that no link is needed: every request is flushed in its turn.
     for (ours, _) in &world.pairs {
         ours.modify(QpState::Err, &mut world.out);
     }
