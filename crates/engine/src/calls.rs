@@ -1,6 +1,6 @@
 //! Incoming calls of out-of-band connections (docs/connections.md): finds the queue pair that is called, and holds calls for one that is
-//! not ready yet. Held calls are limited in number and time; every call is accepted or refused, except at shutdown. Whether a call
-//! is accepted, and outgoing calls, are the business of [`Life`].
+//! not ready yet. Held calls are limited in number and time; every call is accepted or refused, except at shutdown. [`Life`] decides
+//! whether a call is accepted, and makes outgoing calls.
 
 use std::collections::HashMap;
 use std::sync::Arc;

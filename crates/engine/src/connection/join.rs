@@ -122,7 +122,7 @@ impl Connection {
         let role = introduction.clone();
         let (group, slot) = (options.group, options.slot);
         let demanded = nonces.as_ref().map(|nonces| nonces.demanded);
-        // In one step: a thread that ends the connection, or the [`Life`](crate::life::Life) that wants it, finds all of this or nothing.
+        // In one step: a thread that ends the connection, or the `Life` that wants it, finds all of this or nothing.
         let begin = || {
             let mut phase = self.phase.lock();
             if !matches!(*phase, Phase::Starting(_) | Phase::Running { .. }) {
