@@ -91,7 +91,7 @@ pub(crate) struct Group {
     at_work: AtomicBool,
     /// The timer that returns the group is set.
     timed: AtomicBool,
-    /// Nothing is lent before this time, in nanoseconds: the last borrower stayed away while input waited.
+    /// Nothing is lent before this time, in nanoseconds: the last borrower stayed away while input waited, or the shard serves bulk traffic.
     wary_until: AtomicU64,
     /// The interval for the next time.
     wariness: AtomicU64,

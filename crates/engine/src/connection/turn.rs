@@ -127,7 +127,7 @@ impl Connection {
             .is_err()
     }
 
-    /// Sends what a polling thread deferred; `late` if the shard has to do so after `ack_delay`.
+    /// Sends what a polling thread deferred; `late` if the shard does so because that thread stayed away.
     pub(super) fn send_put_off(&self, late: bool, out: &mut Outbox) {
         if !self.deferred.swap(false, Ordering::SeqCst) {
             return;
