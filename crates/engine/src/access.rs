@@ -1,12 +1,10 @@
-//! Which source addresses may reach the adapter (settings `allow` and `deny`), and what is told of those that may not, or do
-//! not know the `key`.
+//! Which source addresses may reach the adapter (settings `allow` and `deny`), and how refused ones are reported.
 //!
-//! An address that a network in `deny` holds is refused; of the others, an empty `allow` admits all, and one that is not empty
-//! those that it holds. Listeners ask before they read from a connection, datagram sockets before they look at a datagram.
+//! An address in a network of `deny` is refused; of the others, an empty `allow` admits all, a non-empty one those in its networks.
+//! Listeners check before they read from a connection, datagram sockets before they parse a datagram.
 //!
-//! Every refusal is counted. Each source is told of once in a minute: its first refusal at once, and later ones, with their
-//! number, when one of them comes after that time. At most 256 sources are known at a time; further ones are told of
-//! together, as often as one source.
+//! Every refusal is counted. Each source is reported at most once in a minute: its first refusal at once, later ones, with their
+//! number, at the first refusal after that minute. At most 256 sources are tracked at a time; further ones are reported as one.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -22,9 +20,9 @@ use crate::config::{Networks, Settings};
 use crate::pipeline::shield;
 use crate::sys;
 
-/// How long nothing more is told of a source.
+/// How long a source is not reported again.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Sources that are known at a time.
+/// Sources that are tracked at a time.
 const SOURCES: usize = 256;
 
 /// The source that an address counts for where limits are per source: an address of IPv4, of this machine or of its link counts for
@@ -47,11 +45,11 @@ pub enum RefusedBy {
     Deny,
     /// `allow` does not.
     Allow,
-    /// It did not prove that it knows the `key`.
+    /// It did not prove that it has the `key`.
     Key,
-    /// It speaks no TLS, which `tls` demands.
+    /// It does not use TLS, and `tls` requires it.
     NoTls,
-    /// It speaks TLS, and `tls` is off.
+    /// It uses TLS, and `tls` is off.
     TlsOff,
     /// Its TLS handshake failed: another key or certificate, or another protocol.
     Tls,
@@ -70,14 +68,14 @@ impl fmt::Display for RefusedBy {
     }
 }
 
-/// What is told of a source that was refused.
+/// A report of refused connections or datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
-    /// The source; none stands for all that are not told of one by one, because there are too many.
+    /// The source; none stands for all sources beyond the tracked ones.
     pub source: Option<IpAddr>,
     /// Which setting refused it this time.
     pub by: RefusedBy,
-    /// Connections and datagrams of it that were refused since it was told of last.
+    /// Connections and datagrams of this source that were refused since its last report.
     pub count: u64,
 }
 
@@ -106,7 +104,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Is told of refusals.
+/// A callback for refusals.
 type Told = Arc<dyn Fn(&Refusal) + Send + Sync>;
 
 /// The settings `allow` and `deny`, with what they refused.
@@ -130,7 +128,7 @@ impl AccessList {
         }
     }
 
-    /// Whether this source may reach the adapter. If not, that is counted and told.
+    /// Whether this source may reach the adapter. If not, the refusal is counted and reported.
     #[inline]
     pub fn admits(&self, source: IpAddr) -> bool {
         (self.allow.is_empty() && self.deny.is_empty()) || self.judge(source)
@@ -149,7 +147,7 @@ impl AccessList {
         false
     }
 
-    /// This source is refused: counts and tells it.
+    /// Counts a refusal of this source and reports it when due.
     pub(crate) fn refuse(&self, source: IpAddr, by: RefusedBy) {
         let source = source.to_canonical();
         self.refused.fetch_add(1, Ordering::Relaxed);
@@ -160,7 +158,7 @@ impl AccessList {
     }
 
     fn tell(&self, refusal: &Refusal) {
-        // Not under the lock: they are the program's.
+        // Called without the lock: the callbacks are the program's code.
         let all: Vec<Told> = self.told.read().iter().map(|(_, t)| t.clone()).collect();
         for told in all {
             shield(|| told(refusal));
@@ -172,7 +170,7 @@ impl AccessList {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Tells `told` of refusals from now on, on whatever thread noticed and without any lock; it must not wait.
+    /// Calls `told` at each report from now on, on the thread that refused the source and without any lock; it must not block.
     pub fn on_refusal(&self, told: impl Fn(&Refusal) + Send + Sync + 'static) {
         self.add(0, Arc::new(told));
     }
@@ -199,22 +197,22 @@ impl fmt::Debug for AccessList {
     }
 }
 
-/// Sources that were told of a short while ago.
+/// Sources that were reported within [`PERIOD`].
 #[derive(Default)]
 struct Recent {
     sources: HashMap<IpAddr, Since>,
-    /// All that find no room among them.
+    /// The sources beyond [`SOURCES`], together.
     others: Option<Since>,
 }
 
 struct Since {
     told: Time,
-    /// Refusals that were not told of.
+    /// Refusals since the last report.
     untold: u64,
 }
 
 impl Since {
-    /// One more refusal; how many to tell of, if it is time to.
+    /// Counts a refusal; returns the number to report when a report is due.
     fn note(&mut self, now: Time) -> Option<u64> {
         self.untold += 1;
         if now < self.told + PERIOD {
@@ -226,7 +224,7 @@ impl Since {
 }
 
 impl Recent {
-    /// One more refusal of this source; whom to tell of, and how many.
+    /// Counts a refusal of this source; returns the source and the number to report when a report is due.
     fn note(&mut self, source: IpAddr, now: Time) -> Option<(Option<IpAddr>, u64)> {
         if let Some(since) = self.sources.get_mut(&source) {
             return since.note(now).map(|count| (Some(source), count));

@@ -1,6 +1,6 @@
-//! Asking at a desk where a datagram queue pair is, again and again until there is an answer.
-//! It promises one end: an answer, a refusal or that nobody answered in time; and none at all to who lost interest.
-//! It refuses answers to questions that it did not ask: whoever does not know the transaction is not believed.
+//! Asks a SIDR listener for the number, Q_Key and address of a datagram queue pair. The request is repeated until an answer
+//! arrives or the attempts are used up; `done` is called once with the result, and not at all if [`Asking`] is dropped before.
+//! Datagrams with another transaction number or from another port are counted and ignored.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
@@ -19,25 +19,25 @@ use crate::pipeline::shield;
 use crate::shard::{Served, Shard, next_token};
 use crate::sys::{self, Datagrams, Interest, Ready};
 
-/// Datagrams read in one go, before others on the shard have their turn.
+/// Datagrams read in one turn of the shard.
 const AT_ONCE: usize = 64;
-/// How often a question is asked that nobody hears.
+/// How often a request without any reply is sent.
 const TRIES: u32 = 6;
-/// How long an answer to the first may take; each further one has twice the time of the one before.
+/// Time for a reply to the first request; each repetition has twice the time of the one before.
 const FIRST: Duration = Duration::from_millis(50);
-/// How often a question is asked that is heard.
+/// Interval of requests after the listener has acknowledged one.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long its answer may take.
+/// How long after the acknowledgement the answer may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How a question ended: where it is, and what was said with it.
+/// Called with the queue pair's address and the private data of the answer.
 type Done = Box<dyn FnOnce(Result<(Whereabouts, Vec<u8>), Error>) + Send>;
 
-/// A question on its way; dropped, it ends without a word.
+/// A request in progress; dropping it cancels it without a call of `done`.
 #[derive(Debug)]
 pub struct Asking(Arc<Errand>);
 
-/// Who asks.
+/// The state of a request, served by a shard.
 struct Errand {
     core: Arc<Core>,
     shard: Arc<Shard>,
@@ -51,20 +51,20 @@ struct Errand {
     strangers: AtomicU64,
 }
 
-/// How far it is.
+/// Progress of a request.
 struct Course {
     began: Time,
     tries: u32,
-    /// Since when it is known that somebody is there.
+    /// When the listener first acknowledged the request.
     heard: Option<Time>,
     timer: Option<Time>,
-    /// None when it is over.
+    /// None when the request has ended.
     done: Option<Done>,
 }
 
 impl Engine {
-    /// Asks at a desk, from this address or whichever leads there. `done` learns the answer, on whatever thread noticed and
-    /// without any lock; it must not wait.
+    /// Asks a SIDR listener, from this address or the one that routing selects. `done` is called with the answer, on the thread that
+    /// received it and without any lock; it must not block.
     pub fn ask(
         &self,
         from: Option<IpAddr>,
@@ -110,17 +110,17 @@ impl Engine {
 }
 
 impl Asking {
-    /// The address it asks from.
+    /// The local address of the request.
     pub fn local(&self) -> SocketAddr {
         self.0.from
     }
 
-    /// It has ended, or is about to tell.
+    /// The request has ended, or `done` is about to be called.
     pub fn is_over(&self) -> bool {
         !self.0.core.lives() || self.0.course.lock().done.is_none()
     }
 
-    /// Datagrams that were no answer to it.
+    /// Datagrams received that did not answer this request.
     pub fn strangers(&self) -> u64 {
         self.0.strangers.load(Ordering::Relaxed)
     }
@@ -156,7 +156,7 @@ impl Errand {
     }
 
     fn wake_after(&self, course: &mut Course, pause: Duration) {
-        // The answer may have been quicker than we are.
+        // The answer may have arrived before the timer is set.
         if course.done.is_some() {
             let when = sys::now() + pause;
             course.timer = Some(when);
@@ -164,7 +164,7 @@ impl Errand {
         }
     }
 
-    /// It is over: who is to be told, if nobody was before.
+    /// Ends the request; returns the callback unless it was taken before.
     fn end(&self) -> Option<Done> {
         let mut course = self.course.lock();
         let done = course.done.take()?;
@@ -185,14 +185,14 @@ impl Errand {
     }
 
     fn ask_again(&self) {
-        // One that is lost is repeated as often as there are tries.
+        // A failure to send counts as a lost datagram: the next attempt repeats it.
         let _ = self.socket.send(&self.question, self.to);
     }
 
-    /// Takes a datagram; none if it is no answer to this question.
+    /// Handles a datagram; none if it does not answer this request.
     fn hear(&self, bytes: &[u8], from: SocketAddr) -> Option<()> {
         let answer = Inquiry::parse(bytes).ok()?;
-        // A desk at all addresses may answer from another one, but never from another port.
+        // A listener bound to the unspecified address may answer from another address, but not from another port.
         if answer.transaction != self.transaction || from.port() != self.to.port() {
             return None;
         }
@@ -222,7 +222,7 @@ impl Errand {
         Some(())
     }
 
-    /// When to ask again; none if it has been asked often enough.
+    /// The time until the next attempt; none if there is no further one.
     fn next_pause(course: &mut Course, now: Time) -> Option<Duration> {
         if let Some(heard) = course.heard {
             return (now < heard + PATIENCE).then_some(AGAIN);
@@ -238,7 +238,7 @@ impl Errand {
 
 impl Served for Errand {
     fn ready(self: Arc<Self>, _: Ready) {
-        // One more than any answer has, so that longer ones are seen to be longer.
+        // One byte more than an answer, so that a longer datagram is recognized as longer.
         let mut room = [0; Inquiry::LEN + 1];
         for _ in 0..AT_ONCE {
             let Ok(Some((len, from))) = self.socket.receive(&mut room) else {

@@ -1,6 +1,6 @@
-//! Calls from queue pairs to queue pairs that were connected by hand: whom they are for, and which of them wait.
-//! It promises that a call for a queue pair that is not ready yet is held for a while, within limits, and that every call
-//! is answered or refused. It refuses to judge callers and to dial; a queue pair's [`Life`] does both.
+//! Incoming calls of out-of-band connections (docs/connections.md): finds the queue pair that is called, and holds calls for one that is
+//! not ready yet. Held calls are limited in number and time; every call is accepted or refused, except at shutdown. [`Life`] decides
+//! whether a call is accepted, and makes outgoing calls.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::life::{Life, Verdict};
 use crate::numbers::parts;
 use crate::sys;
 
-/// Every queue pair that can be called, and calls that wait for one to be ready.
+/// Queue pairs that can be called, and calls that wait for one to become ready.
 #[derive(Default)]
 pub(crate) struct Calls {
     lives: Mutex<HashMap<u32, Arc<Life>>>,
@@ -34,7 +34,7 @@ impl Calls {
         self.lives.lock().insert(number.get(), life);
     }
 
-    /// Nobody has this number any more.
+    /// The number is no longer used: calls held for it are refused.
     pub(crate) fn remove(&self, number: Qpn) {
         let gone = self.lives.lock().remove(&number.get());
         drop(gone);
@@ -43,11 +43,11 @@ impl Calls {
         }
     }
 
-    /// Somebody calls; when to look again, if the call is held.
+    /// Handles an incoming call; returns when to call [`Calls::expire`] if the call is held.
     pub(crate) fn came(&self, config: &Config, decision: Decision) -> Option<Time> {
         match Call::parse(&decision.proposal.private_data) {
             Ok(call) if decision.proposal.extensions => self.answer(config, decision, call),
-            // Not one of us: there is nothing to say that it would understand.
+            // The peer does not use the extensions, so the refusal carries no reason.
             _ => {
                 decision.connection.reject(&[]);
                 None
@@ -70,7 +70,7 @@ impl Calls {
                     }
                 });
                 if decision.connection.accept(*options, done).is_err() {
-                    // The caller is gone by now.
+                    // The caller has disconnected meanwhile.
                     introduction.parted();
                 }
                 None
@@ -78,7 +78,7 @@ impl Calls {
             Verdict::Hold => {
                 let (number, until) = (call.to, self.hold(config, decision, call)?);
                 if life.is_expecting() || !self.lives.lock().contains_key(&number.get()) {
-                    // It has become ready since it was asked, or is gone: whoever saw to that did not see this call.
+                    // The queue pair became ready or was removed after `judge`, and that thread did not see this call yet.
                     self.ready(config, number);
                 }
                 Some(until)
@@ -90,7 +90,7 @@ impl Calls {
         }
     }
 
-    /// Keeps a call until its queue pair is ready (docs/connections.md); when that will have been long enough.
+    /// Holds a call until its queue pair is ready (docs/connections.md); returns when it expires.
     fn hold(&self, config: &Config, decision: Decision, call: Call) -> Option<Time> {
         let until = sys::now() + config.held_timeout;
         let mut held = self.held.lock();
@@ -117,21 +117,21 @@ impl Calls {
         taken
     }
 
-    /// A queue pair is ready to be called: calls that waited for it are answered.
+    /// The queue pair is ready: calls held for it are answered.
     pub(crate) fn ready(&self, config: &Config, number: Qpn) {
         for held in self.take_held(|held| held.call.to == number) {
             self.answer(config, held.decision, held.call);
         }
     }
 
-    /// Calls that have waited for long enough are refused.
+    /// Refuses calls that were held until their time limit.
     pub(crate) fn expire(&self, now: Time) {
         for held in self.take_held(|held| held.until <= now) {
             refuse(held.decision, NoAnswer::Unknown);
         }
     }
 
-    /// The engine ends: nobody is answered any more, and callers see the end.
+    /// The engine stops: held calls are dropped without an answer, which closes their connections.
     pub(crate) fn stop(&self) {
         drop(self.take_held(|_| true));
     }

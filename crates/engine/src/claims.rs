@@ -1,6 +1,6 @@
-//! The network side of the profile (V2) as an engine obeys it: where its function may listen, be reached, and connect from.
-//! It promises that nobody has a connection which a rule of the setting `owners` gives to another device or service, and says whose it is.
-//! It refuses to judge what no rule is about: whoever has the socket has the packets.
+//! The network rules of the device profile (V2, setting `owners`): where a function may listen, accept and connect from.
+//! A connection that a rule gives to another device or service is refused with the owner's name. Connections that match no rule
+//! are allowed.
 
 use core::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use verbena_nic::profile::{NetworkMap, Service, Tuple};
 use crate::config::Config;
 use crate::error::{Error, Owned};
 
-/// The rules, and which of the devices obeys them here.
+/// The rules, and the name of the device they are applied for.
 #[derive(Debug, Clone)]
 pub(crate) struct Claims {
     network: NetworkMap,
@@ -17,12 +17,12 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// Those of the physical function: it is the first device that does something which is there.
+    /// The rules for the physical function: the first device of the profile that has a service.
     pub(crate) fn physical(config: &Config) -> Option<Claims> {
         if config.owners.is_empty() {
             return None;
         }
-        // Settings with a profile that makes no sense are not read.
+        // `Config` accepts only valid profiles, so this does not fail.
         let profile = config.device_profile().ok()?;
         let first = profile.served().next();
         let device = first.map_or(&config.name, |device| &device.name);
@@ -32,7 +32,7 @@ impl Claims {
         })
     }
 
-    /// The same for the function that is called so.
+    /// The same rules for the function of this name.
     pub(crate) fn of(&self, device: &str) -> Claims {
         Claims {
             device: device.to_owned(),
@@ -40,20 +40,20 @@ impl Claims {
         }
     }
 
-    /// The function may have, for this service, what goes to `local`, and comes from `peer` if that is known.
+    /// Whether the function may use, for this service, the local address `local` and, where known, the peer address `peer`.
     pub(crate) fn check(
         &self,
         service: Service,
         local: SocketAddr,
         peer: Option<SocketAddr>,
     ) -> Result<(), Error> {
-        // A socket of version 6 says so of peers of version 4, too; rules have the addresses as they are meant.
+        // An IPv6 socket reports IPv4 peers as mapped addresses; rules are written with the IPv4 address.
         let plain = |at: SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
         let (local, peer) = (plain(local), peer.map(plain));
         let Some(rule) = self.network.rule(&Tuple { local, peer }) else {
             return Ok(());
         };
-        // A device that does one thing needs no word for it.
+        // A rule without a service covers all services of its device.
         let here = rule.owner.service.is_none_or(|owner| owner == service);
         if here && rule.owner.device == self.device {
             return Ok(());

@@ -1,9 +1,9 @@
-//! Everything that can be set, in one place, with a note of who set it: a default, the file, the environment or the program.
-//! It promises that nothing is ignored in silence: an unknown name or a bad value is a [`Problem`] that says what would be right.
-//! It refuses to read the world except in [`Config::load`] and [`Config::from_variables`]; all else is a function of texts (docs/configuration.md).
+//! All settings with their source: default, file, environment or program call.
+//! An unknown key or a bad value is a [`Problem`] that says what is accepted; none is ignored. Only [`Config::load`] and
+//! [`Config::from_variables`] read files or the environment; the rest is computed from its arguments (docs/configuration.md).
 //!
-//! Reading order: [`settings`] (the one list of keys) → [`words`], [`device`], [`peers`], [`key`], `networks`, `presents` (what values there are) →
-//! `form` (how they are written) → `file` (TOML) → [`manners`] (what they mean towards one peer) → [`problem`].
+//! Reading order: [`settings`] (the list of keys) → [`words`], [`device`], [`peers`], [`key`], `networks`, `presents` (types of values) →
+//! `form` (their text form) → `file` (TOML) → [`manners`] (the settings for one peer) → [`problem`].
 
 use core::fmt;
 use core::ops::Deref;
@@ -32,21 +32,21 @@ pub use words::{Choice, Fpdu, Log, Profile, TlsMode};
 
 use settings::KEYS;
 
-/// What every variable of ours begins with.
+/// Prefix of the environment variables that are settings.
 const PREFIX: &str = "VERBENA_";
-/// Names the file; no setting.
+/// Names the configuration file; not a setting.
 const CONFIG: &str = "VERBENA_CONFIG";
-/// A password for the command `verbena iscsi`; no setting either.
+/// A password for the command `verbena iscsi`; not a setting.
 const ISCSI_PASSWORD: &str = "VERBENA_ISCSI_PASSWORD";
 
-/// Who set a value.
+/// Where a value comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// Nobody.
+    /// It was not set.
     Default,
     /// The file, on this line.
     File(usize),
-    /// A variable of the environment.
+    /// An environment variable.
     Environment,
     /// The program, by a call.
     Call,
@@ -63,7 +63,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// A configuration file: its name, for messages, and what is in it.
+/// A configuration file: its name, for messages, and its text.
 #[derive(Debug, Clone, Copy)]
 pub struct File<'a> {
     /// Its name.
@@ -79,11 +79,11 @@ pub struct Row {
     pub key: &'static str,
     /// The value, as it could be written in the environment; a secret only says that it is set.
     pub value: String,
-    /// Who set it.
+    /// Where it comes from.
     pub source: Source,
 }
 
-/// The settings, and who set them. Reads like [`Settings`].
+/// The settings and their sources. Dereferences to [`Settings`].
 #[derive(Debug, Clone)]
 pub struct Config {
     settings: Settings,
@@ -108,7 +108,7 @@ impl Deref for Config {
 }
 
 impl Config {
-    /// What a file and an environment make of the defaults; the environment wins. Variables of others are passed over.
+    /// The defaults overridden by the file, and that by the environment. Variables without the prefix are ignored.
     pub fn from_parts<'a>(
         file: Option<File<'_>>,
         environment: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -131,8 +131,8 @@ impl Config {
         problems.or(config)
     }
 
-    /// What this process's environment and the file of its user say (docs/configuration.md). The defaults in a program that has
-    /// more rights than its caller, who chose that environment.
+    /// The settings of this process's environment and of the user's file (docs/configuration.md). A program with more
+    /// privileges than its caller (`AT_SECURE`) gets the defaults, because the caller controls the environment.
     pub fn load() -> Result<Config, Problems> {
         if crate::sys::is_privileged() {
             return Ok(Config::default());
@@ -140,11 +140,11 @@ impl Config {
         Config::from_variables(std::env::vars_os())
     }
 
-    /// What [`Config::load`] would say in a process with this environment.
+    /// What [`Config::load`] returns in a process with this environment.
     pub fn from_variables(
         variables: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Config, Problems> {
-        // Bytes that are not text become the mark of the unreadable, which no value may hold.
+        // Bytes that are not UTF-8 become U+FFFD, which `put` rejects.
         let text = |s: OsString| s.to_string_lossy().into_owned();
         let environment: Vec<(String, String)> = variables
             .into_iter()
@@ -180,7 +180,7 @@ impl Config {
         for (key, source) in KEYS.iter().zip(&mut changed.sources) {
             if !(key.same)(&self.settings, &changed.settings) {
                 *source = Source::Call;
-                // What cannot be written down is out of bounds.
+                // A value that `set` does not accept in its text form is out of range.
                 let value = (key.show)(&changed.settings);
                 if !(key.set)(&mut changed.settings.clone(), &value) {
                     let problem = Problem::bad(key.name, &value, Origin::Call, (key.wants)());
@@ -204,7 +204,7 @@ impl Config {
         .collect()
     }
 
-    /// Who set this; none if there is no such setting.
+    /// Where this setting comes from; none if there is no such setting.
     pub fn source(&self, key: &str) -> Option<Source> {
         let at = KEYS.iter().position(|k| k.name == key)?;
         self.sources.get(at).copied()
@@ -225,7 +225,7 @@ impl Config {
         // Blanks may be part of a secret.
         let text = if key.secret { value } else { value.trim() };
         if !readable || !(key.set)(&mut self.settings, text) {
-            // A secret stays one, even a bad one; and what a file holds is not for all who see the message.
+            // The message contains neither a secret nor a value of the file, because not every reader of the message may read the file.
             let shown = match origin {
                 _ if key.secret => "(hidden)",
                 Origin::File(..) => "…",
@@ -238,12 +238,12 @@ impl Config {
     }
 }
 
-/// Where the file is, and whether it was asked for by name.
+/// The path of the file, and whether `VERBENA_CONFIG` named it.
 fn place<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<(PathBuf, bool)> {
     if let Some(named) = find(CONFIG) {
         return Some((PathBuf::from(named), true));
     }
-    // The XDG base directory specification wants relative paths to be passed over.
+    // The XDG base directory specification requires that relative paths are ignored.
     let xdg = find("XDG_CONFIG_HOME")
         .map(PathBuf::from)
         .filter(|path| path.is_absolute());
@@ -251,13 +251,13 @@ fn place<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<(PathBuf, bool)> 
     Some((folder.join("verbena").join("config.toml"), false))
 }
 
-/// The name and the text of the file; none if it is absent and nobody asked for it.
+/// The name and the text of the file; none if it is absent and was not named.
 fn read(path: &Path, named: bool) -> Result<Option<(String, String)>, Problems> {
     use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     let name = path.display().to_string();
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some((name, text))),
-        // A home that is somebody else's has no file of ours.
+        // An inaccessible home directory of another user counts as one without the file.
         Err(error)
             if !named && matches!(error.kind(), NotFound | NotADirectory | PermissionDenied) =>
         {

@@ -1,6 +1,6 @@
-//! One connection: a socket, the queue pair it serves, and whoever runs it at the moment.
-//! It promises that bytes move in order whoever moves them, that the peer hears the last words of a queue pair that ends,
-//! and that a socket is closed only when nothing can be lost by it. It refuses to judge what is said.
+//! One connection: a socket, and after the startup the queue pair that it serves.
+//! Bytes stay in order although the shard, polling threads and posting threads take turns. At the end, frames that are left are sent first, and the
+//! socket is closed when the peer has closed or a time limit has passed, so that unread input causes no reset before.
 
 mod close;
 mod join;
@@ -45,35 +45,35 @@ pub(crate) struct Connection {
     token: u64,
     line: Line,
     peer: SocketAddr,
-    /// What is not the queue pair's business: how it began, and how it ends.
+    /// The part of the state outside the queue pair: startup and close.
     phase: Mutex<Phase>,
-    /// Once the startup is over.
+    /// Set once the startup is over.
     bound: OnceLock<Bound>,
-    /// Some bytes that came with the startup are not read yet.
+    /// Bytes received with the startup are not processed yet.
     early: AtomicBool,
-    /// Who watches the socket, and for what.
+    /// Which poller watches the socket, and for what.
     watch: Watch,
     /// When the startup must be over.
     startup: Time,
-    /// A polling thread put off an acknowledgement.
+    /// A polling thread deferred an acknowledgement.
     deferred: AtomicBool,
-    /// Acknowledgements that are not put off, because one was for too long.
+    /// Acknowledgements that are still sent at once, because one was deferred for too long.
     distrust: AtomicU32,
-    /// Polls that found the socket full.
+    /// Polls that found the socket's send buffer full.
     polls: AtomicU32,
-    /// A timer runs that watches for a dead or stalled peer.
+    /// The timer that detects a dead or stalled peer is running.
     watched: AtomicBool,
-    /// Bytes that were sent when it last ended, because nothing was owed.
+    /// Bytes sent when that timer last stopped, because the peer owed nothing.
     settled: AtomicU64,
     /// What that timer saw last.
     progress: Mutex<Progress>,
-    /// When the last words of a queue pair that failed must have left, in nanoseconds; 0 while it lives.
+    /// When the remaining frames of a failed queue pair must have been sent, in nanoseconds; 0 before it fails.
     last_moment: AtomicU64,
-    /// When a peer that has said nothing gets its nudge, in nanoseconds; 0 if it gets none.
+    /// When a peer that has sent nothing is sent a first message, in nanoseconds; 0 for never.
     nudge: AtomicU64,
-    /// The peer has none of the extensions.
+    /// The peer does not use the extensions.
     is_standard: AtomicBool,
-    /// The earliest time that the shard was asked for, in nanoseconds.
+    /// The last wake-up time requested from the shard, in nanoseconds.
     due: AtomicU64,
 }
 
@@ -82,26 +82,26 @@ pub(crate) struct Bound {
     qp: Arc<Qp>,
     group: Arc<Group>,
     slot: Arc<Slot>,
-    /// How the two ends know each other, if they were connected by hand.
+    /// Identifies both ends of an out-of-band connection.
     introduction: Option<Introduction>,
 }
 
-/// Where a connection stands, apart from its queue pair.
+/// State of a connection, apart from its queue pair.
 enum Phase {
     /// Not yet a stream.
     Starting(Box<Starting>),
-    /// A stream of the queue pair; bytes that came with the startup are its first input.
+    /// A stream of the queue pair; bytes received with the startup are its first input.
     Running { early: Vec<u8> },
-    /// Nothing is sent any more, and what comes is thrown away until the peer closes, too, or the time is over.
+    /// Only `unsent` is still sent, and input is discarded until the peer closes or `until` has passed.
     Lingering {
         unsent: Vec<u8>,
-        /// When our direction is closed.
+        /// When the sending direction is shut down.
         shut: Time,
         until: Time,
-        /// A connection that never got beyond its startup still counts as starting: its descriptor costs as much.
+        /// A connection that ends during its startup keeps its permit, because it still uses a descriptor.
         permit: Option<Permit>,
     },
-    /// Over.
+    /// Closed.
     Closed,
 }
 
@@ -152,7 +152,7 @@ impl Member for Connection {
 }
 
 impl Served for Connection {
-    /// Only while it starts or lingers; meanwhile its group is watched.
+    /// Called only while the connection starts or lingers; in between the group's poller watches the socket.
     fn ready(self: Arc<Self>, _: Ready) {
         if self.is_starting() {
             self.startup_ready();

@@ -1,7 +1,6 @@
-//! Control queue pairs with hands (V5): one thread, started when it is first needed, does what is queued to them.
-//! It promises that posting never waits for what is being done, that each queue is worked off in order and all of them in
-//! turn, and that work which waited for memory goes on as soon as its registration has ended. It refuses to do two
-//! registrations at once: they contend for the same page tables.
+//! Runs the requests of control queue pairs (V5) on one thread, which is started when it is first needed.
+//! Posting never waits for a request in progress; each queue is processed in order, and the queues take turns. Work that waited for
+//! memory continues as soon as its registration has ended. Only one request runs at a time: registrations contend for the page tables.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,20 +24,20 @@ mod answer;
 
 use answer::Answer;
 
-/// Learns how a request ended, on the control thread and without any lock. If it panics, that is its own affair.
+/// Called with the result of a request, on the control thread and without any lock. A panic in it is caught.
 pub type Told = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
-/// A control queue pair and who is told of each request that waits in it.
+/// A control queue pair with the callbacks of its outstanding requests.
 struct Queued {
     control: Arc<Control>,
-    /// One for each request, in the same order: whoever posts holds this over the post.
+    /// One for each request, in the same order: the lock is held during the post.
     told: Mutex<VecDeque<Option<Told>>>,
-    /// It is among those that the thread works off.
+    /// It is in the list of queues to process.
     scheduled: AtomicBool,
 }
 
 impl Queued {
-    /// What is left will not be done.
+    /// The remaining requests will not be done: their callbacks are called with an error.
     fn give_up(&self) {
         let left = core::mem::take(&mut *self.told.lock());
         for told in left.into_iter().flatten() {
@@ -47,7 +46,7 @@ impl Queued {
     }
 }
 
-/// The control thread of an engine and what it works off.
+/// The control thread of an engine, and its queues.
 #[derive(Default)]
 pub(crate) struct Controls {
     state: Mutex<State>,
@@ -58,9 +57,9 @@ pub(crate) struct Controls {
 struct State {
     ready: VecDeque<Arc<Queued>>,
     thread: Option<JoinHandle<()>>,
-    /// For requests whose makers have no control queue pair of their own.
+    /// For requests of callers without a control queue pair.
     common: Option<Arc<ControlQueue>>,
-    /// The queue whose request is being done.
+    /// The queue whose request is in progress.
     current: Option<Arc<Queued>>,
     stopping: bool,
     /// For tests: the thread panics.
@@ -68,7 +67,7 @@ struct State {
 }
 
 impl Controls {
-    /// Starts the thread, if that was not done.
+    /// Starts the thread, unless it was started before.
     fn start(&self, core: &Arc<Core>) -> Result<(), Error> {
         let mut state = self.state.lock();
         if state.stopping {
@@ -78,7 +77,7 @@ impl Controls {
             let core = core.clone();
             let thread = sys::spawn("verbena-control", move || {
                 failing::guard(|| Some(core.clone()), || core.controls.run(&core));
-                // A callback may have ended the engine from here, or a panic: what was not done is given up.
+                // After a callback has closed the engine on this thread, or after a panic: the remaining requests are given up.
                 core.controls.give_up(&core);
             })?;
             state.thread = Some(thread);
@@ -86,7 +85,7 @@ impl Controls {
         Ok(())
     }
 
-    /// The control queue pair of those who have none.
+    /// The control queue pair for callers without one.
     pub(crate) fn common(&self, core: &Arc<Core>) -> Result<Arc<ControlQueue>, Error> {
         if let Some(common) = &self.state.lock().common {
             return Ok(common.clone());
@@ -97,12 +96,12 @@ impl Controls {
             return Err(Error::Closed);
         }
         let common = state.common.get_or_insert_with(|| made.clone()).clone();
-        // One that came second is dropped without the lock.
+        // A second one, made concurrently, is dropped without the lock.
         drop(state);
         Ok(common)
     }
 
-    /// Something was posted there; false if nobody will come for it any more.
+    /// Schedules a queue to which a request was posted; false if the engine stops.
     fn schedule(&self, queued: &Arc<Queued>) -> bool {
         let mut state = self.state.lock();
         if state.stopping {
@@ -120,7 +119,7 @@ impl Controls {
             let more = step(core, &queued);
             let mut state = self.state.lock();
             state.current = None;
-            // Whoever posted after our look found it scheduled and did not ring.
+            // A thread that posted after `step` found the queue scheduled and did not notify.
             if more || queued.control.outstanding() > 0 {
                 state.ready.push_back(queued);
             } else {
@@ -129,7 +128,7 @@ impl Controls {
         }
     }
 
-    /// What waits will not be done.
+    /// Stops, and gives up the waiting requests.
     fn give_up(&self, core: &Core) {
         let (left, current) = {
             let mut state = self.state.lock();
@@ -141,7 +140,7 @@ impl Controls {
         }
     }
 
-    /// Waits for the next one; `None` if there will be none.
+    /// Waits for the next queue; `None` if the engine stops.
     fn next(&self) -> Option<Arc<Queued>> {
         let mut state = self.state.lock();
         loop {
@@ -157,14 +156,14 @@ impl Controls {
         }
     }
 
-    /// The thread ends after the request that it is doing, and then gives up what waits.
+    /// The thread ends after the request in progress, and then gives up the others.
     pub(crate) fn begin_stop(&self) {
         let mut state = self.state.lock();
         state.stopping = true;
         self.rung.notify_all();
     }
 
-    /// For tests: the thread panics, now or when it has done its request.
+    /// For tests: the thread panics, now or after the request in progress.
     pub(crate) fn provoke_panic(&self, core: &Arc<Core>) -> Result<(), Error> {
         self.start(core)?;
         self.state.lock().panics = true;
@@ -172,7 +171,7 @@ impl Controls {
         Ok(())
     }
 
-    /// Ends the thread, after the request that it is doing, and gives up what waits.
+    /// Ends the thread after the request in progress, and gives up the others.
     pub(crate) fn stop(&self, core: &Core) {
         let (thread, common) = {
             let mut state = self.state.lock();
@@ -180,7 +179,7 @@ impl Controls {
             self.rung.notify_all();
             (state.thread.take(), state.common.take())
         };
-        // The last owner of an engine may be one who is told on this very thread.
+        // The last handle of an engine may be dropped in a callback on this very thread.
         if let Some(thread) = thread
             && thread.thread().id() != std::thread::current().id()
         {
@@ -191,10 +190,10 @@ impl Controls {
     }
 }
 
-/// Does one request, and everything that follows from it; false if none waited.
+/// Runs one request and its consequences; false if none was waiting.
 fn step(core: &Core, queued: &Queued) -> bool {
     let mut out = Outbox::new();
-    // Whoever is told is known before the work begins: one who gives up the rest meanwhile must not speak for this one.
+    // Taken before the request runs: a concurrent `give_up` must not call the callback of this one.
     let Some(told) = queued.told.lock().pop_front() else {
         return false;
     };
@@ -203,11 +202,11 @@ fn step(core: &Core, queued: &Queued) -> bool {
     if let Ok(Some(done)) = &done {
         part(core, done, &mut out);
     }
-    // Whoever waits for memory goes on before anybody is told.
+    // Operations that wait for memory continue before the callback is called.
     core.deliver(&mut out);
     let (outcome, more) = match done {
         Ok(Some(done)) => (done.outcome.map_err(Error::from), true),
-        // It was destroyed before we came.
+        // The control queue pair was destroyed before.
         Ok(None) | Err(_) => (Err(Error::Closed), false),
     };
     told.give(outcome);
@@ -217,7 +216,7 @@ fn step(core: &Core, queued: &Queued) -> bool {
     more
 }
 
-/// The connection of a queue pair that was destroyed says its last words.
+/// Closes the connection of a destroyed queue pair, after the frames that it has left.
 fn part(core: &Core, done: &Done, out: &mut Outbox) {
     if let (Subject::Qp(qp), verbena_nic::ControlOp::DestroyQp, Ok(())) =
         (done.subject, done.op, &done.outcome)
@@ -229,7 +228,7 @@ fn part(core: &Core, done: &Done, out: &mut Outbox) {
 
 fn end(core: &Core, queued: &Queued) {
     let mut out = Outbox::new();
-    // It may be gone already.
+    // It may be destroyed already.
     let _ = core
         .function
         .destroy_control(queued.control.number(), &mut out);
@@ -239,13 +238,12 @@ fn end(core: &Core, queued: &Queued) {
 
 /// A control queue pair.
 ///
-/// What is posted is done by the engine's control thread, in order. A pending STag can be used at once: see
-/// [`verbena_nic::control`] for who waits and who is refused. Dropped, it waits for the request that is being done and gives
-/// up the others.
+/// Requests are done by the engine's control thread, in order. A pending STag can be used at once: see [`verbena_nic::control`] for
+/// which operations wait and which fail. Dropping the queue waits for the request in progress and gives up the others.
 pub struct ControlQueue {
     core: Arc<Core>,
     queued: Arc<Queued>,
-    /// Kept as long as completions may come.
+    /// Kept as long as completions may be written.
     _cq: Option<Arc<Queue>>,
 }
 
@@ -272,17 +270,17 @@ impl ControlQueue {
         })
     }
 
-    /// Its number, which its completions bear.
+    /// Its number, as in its completions.
     pub fn number(&self) -> u32 {
         self.queued.control.number()
     }
 
-    /// Requests that are not done.
+    /// Requests that are not done yet.
     pub fn outstanding(&self) -> usize {
         self.queued.control.outstanding()
     }
 
-    /// Registers a region that `reserve` promises in the table.
+    /// Registers a region; `reserve` reserves its entry in the table.
     pub fn register(
         &self,
         id: u64,
@@ -295,7 +293,7 @@ impl ControlQueue {
         })
     }
 
-    /// Registers the memory of a region once more: first address, domain and rights are its own (M5).
+    /// Registers the memory of a region again, with its own first address, domain and rights (M5).
     pub fn register_shared(
         &self,
         id: u64,
@@ -328,21 +326,21 @@ impl ControlQueue {
         })
     }
 
-    /// Creates a queue pair of the function, without hands: for whoever runs it itself.
+    /// Creates a queue pair of the function that the engine does not serve: the caller moves its bytes.
     pub fn create_qp(&self, id: u64, new: NewQp, told: Option<Told>) -> Result<u32, Error> {
         self.post(told, |function, control| {
             function.post_create_qp(control, id, new)
         })
     }
 
-    /// Destroys a queue pair; its connection is closed when it has said its last words.
+    /// Destroys a queue pair; its connection is closed after its remaining frames were sent.
     pub fn destroy_qp(&self, id: u64, qp: u32, told: Option<Told>) -> Result<(), Error> {
         self.post(told, |function, control| {
             function.post_destroy_qp(control, id, qp)
         })
     }
 
-    /// Creates a completion queue of the function, without hands.
+    /// Creates a completion queue of the function that the engine does not serve.
     pub fn create_cq(&self, id: u64, entries: usize, told: Option<Told>) -> Result<u32, Error> {
         self.post(told, |function, control| {
             function.post_create_cq(control, id, entries)
@@ -370,7 +368,7 @@ impl ControlQueue {
             answer
         };
         if !self.core.controls.schedule(&self.queued) {
-            // The engine ended meanwhile; whoever is told hears of it.
+            // The engine has stopped meanwhile: the callbacks are called with an error.
             end(&self.core, &self.queued);
         }
         Ok(answer)

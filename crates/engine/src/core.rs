@@ -1,6 +1,5 @@
-//! What all parts of an engine share: the adapter, the settings, the shards, and who is told what.
-//! It promises that whatever a turn left behind — promised receives, overflows, events — is seen to after all locks are released.
-//! It refuses to run connections; shards and callers do.
+//! State shared by all parts of an engine: adapter, settings, shards, and the recipients of events.
+//! What a turn leaves in its outbox (wake-ups, overflows, events) is handled by [`Core::deliver`] after all locks are released.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::collections::HashMap;
@@ -37,7 +36,7 @@ use crate::station::Stations;
 use crate::sys;
 use crate::tls::Tls;
 
-/// Is shown an event; true if nobody else needs to hear of it.
+/// Called with an event; true if it needs no further delivery.
 pub(crate) type Watcher = Arc<dyn Fn(Event) -> bool + Send + Sync>;
 
 /// Shared by everything of one engine.
@@ -45,68 +44,68 @@ pub(crate) struct Core {
     pub(crate) config: Config,
     pub(crate) function: Arc<Function>,
     pub(crate) shards: Shards,
-    /// The way of every notification: event queues, maps, vectors (docs/events.md).
+    /// The path of every notification: event queues, maps, vectors (docs/events.md).
     pub(crate) interrupts: Interrupts,
     pub(crate) handlers: Handlers,
     pub(crate) stations: Stations,
-    /// Who is told of completions, by queue.
+    /// Callbacks for completions, by queue.
     pub(crate) listeners: Listeners,
     pub(crate) ticker: Arc<Ticker>,
-    /// Who sees every event.
+    /// Callbacks for every event.
     pub(crate) observers: Observers,
-    /// Watchers in other processes are let in.
+    /// Access for monitors in other processes.
     pub(crate) monitor: Opened,
-    /// Who sees everything else first.
+    /// Called first with every event that is not a completion.
     pub(crate) watcher: RwLock<Option<Watcher>>,
-    /// Everything else that happens.
+    /// All other events.
     pub(crate) events: Inbox,
-    /// The device's own addresses, once somebody asked.
+    /// The device's own addresses, set at the first query.
     addresses: OnceLock<Vec<IpAddr>>,
-    /// Queue pairs that can be called, and their numbers.
+    /// Queue pairs of out-of-band connections, and their numbers.
     pub(crate) calls: Calls,
     pub(crate) numbers: Numbers,
-    /// Queue pairs that datagrams come for.
+    /// Queue pairs that receive datagrams.
     pub(crate) residents: Residents,
     /// Connections to iSCSI targets (M12).
     pub(crate) iscsi: IscsiStreams,
     /// Shared send queues, by number (V6).
     pub(crate) sharers: Sharers,
-    /// Startups of those who came through doors.
+    /// Limits startups of accepted connections.
     pub(crate) half_open: Arc<Permits>,
     /// Which sources may connect and send datagrams.
     pub(crate) access: AccessList,
-    /// What peers must prove.
+    /// Keys for the authentication of peers.
     pub(crate) keys: Keys,
-    /// What connections are encrypted with.
+    /// TLS, if connections are encrypted.
     pub(crate) tls: Option<Tls>,
     /// Set once, when the engine is shut down or fails.
     pub(crate) closing: AtomicBool,
-    /// Why it failed.
+    /// Why the engine failed.
     pub(crate) failure: OnceLock<Box<EngineFailure>>,
-    /// `DeviceFatal` was raised, and waits were ended.
+    /// `DeviceFatal` was raised, and waiting calls were woken.
     pub(crate) over: AtomicBool,
-    /// Listeners whose threads wait for requests.
+    /// Listeners on which threads wait for requests.
     pub(crate) acceptors: Mutex<Vec<Weak<Waiting>>>,
-    /// The process it was made in, by the forks that lie before it.
+    /// Number of forks before the engine was made; identifies its process.
     forks: u64,
-    /// The thread that does what is queued to control queue pairs.
+    /// The thread that runs requests of control queue pairs.
     pub(crate) controls: Controls,
-    /// Connections by the queue pair they serve.
+    /// Connections by the queue pair that they serve.
     connections: RwLock<HashMap<u32, Weak<Connection>>>,
-    /// Whose packets are, if the settings say (V2).
+    /// Rules of the setting `owners` (V2).
     claims: Option<Claims>,
-    /// Given up last, when nothing of the function is left.
+    /// Dropped last, after everything else of the function.
     pub(crate) seat: Seat,
 }
 
 impl Core {
-    /// The physical function of an adapter of its own.
+    /// The physical function of a new adapter.
     pub(crate) fn new(config: Config) -> Result<Arc<Core>, Error> {
         let claims = Claims::physical(&config);
         Core::on(Seat::physical(&config)?, config, claims)
     }
 
-    /// One more function of the same adapter (V1): nothing else is shared.
+    /// Another function of the same adapter (V1): nothing else is shared.
     pub(crate) fn beside(&self, options: &FunctionOptions) -> Result<Arc<Core>, Error> {
         let (seat, config) = self.seat.beside(&self.config, options)?;
         let claims = self.claims.as_ref().map(|all| all.of(&config.name));
@@ -162,23 +161,23 @@ impl Core {
             claims,
             seat,
         });
-        // Nobody else has it.
+        // Set here for the first time, so this does not fail.
         let _ = home.set(Arc::downgrade(&core));
         Ok(core)
     }
 
-    /// False in a forked child of the process that made the engine: there are no threads, a lock may be held for ever
-    /// by one that is not there, and the descriptors are closed (DESIGN §4). Nothing may be touched then.
+    /// False in a forked child of the process that made the engine: its threads do not exist there, a lock may be held by one of them
+    /// forever, and the descriptors are closed. No other state may be used then.
     pub(crate) fn lives(&self) -> bool {
         sys::forks_since() == self.forks
     }
 
-    /// It takes nothing new any more (N8).
+    /// New work is refused (N8).
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)
     }
 
-    /// It lives and takes new things, as an answer.
+    /// An error if the engine does not accept new work, or this is a forked child.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if !self.lives() {
             return Err(Error::Closed);
@@ -187,13 +186,13 @@ impl Core {
             return Err(self.closed());
         }
         match self.interrupts.down() {
-            // E2: nobody would be told how it ends.
+            // E2: the result could not be reported.
             Some(why) => Err(InterruptError::from(RaiseError::Down(why)).into()),
             None => Ok(()),
         }
     }
 
-    /// It takes requests, or the state in which its queue pairs seem to be: a forked child has none, only the memory of some.
+    /// An error with the state to report for the queue pairs if posts are not accepted: Err when closing, Reset in a forked child.
     pub(crate) fn check_posts(&self) -> Result<(), QpState> {
         if self.is_closing() {
             return Err(QpState::Err);
@@ -205,7 +204,7 @@ impl Core {
         }
     }
 
-    /// It is this one, as an answer: nothing of one function may be used in another (V1).
+    /// An error unless both are the same: no object of one function may be used in another (V1).
     pub(crate) fn check_own(&self, other: &Core) -> Result<(), Error> {
         if core::ptr::eq(self, other) {
             Ok(())
@@ -214,7 +213,7 @@ impl Core {
         }
     }
 
-    /// It may have RDMA connections, and no rule gives what goes to this address to another device (V2), as an answer.
+    /// An error if the function has no RDMA service, or a rule gives this address to another device (V2).
     pub(crate) fn check_owner(
         &self,
         local: SocketAddr,
@@ -223,7 +222,7 @@ impl Core {
         self.check_service(Service::Rdma, local, peer)
     }
 
-    /// The same for what another service of the device sends or gets.
+    /// The same for another service of the device.
     pub(crate) fn check_service(
         &self,
         service: Service,
@@ -248,13 +247,13 @@ impl Core {
         Ok(self.addresses.get_or_init(|| found))
     }
 
-    /// The address to bind to where a program asks for this one. With a `device` of loopback addresses only, nothing of the
-    /// adapter can be reached from elsewhere: all addresses become the loopback address, and others are refused.
+    /// The address to bind to for a requested one. With a `device` of loopback addresses only, the adapter must not be reachable from
+    /// other hosts: the unspecified address becomes the loopback address, and others are refused.
     pub(crate) fn bindable(&self, at: SocketAddr) -> Result<SocketAddr, Error> {
         if self.config.device == Device::Auto || at.ip().is_loopback() {
             return Ok(at);
         }
-        // A device that is not there yet keeps nobody from listening.
+        // A missing device does not prevent listening.
         let own = self.addresses().unwrap_or_default();
         if own.is_empty() || !own.iter().all(IpAddr::is_loopback) {
             return Ok(at);
@@ -270,14 +269,14 @@ impl Core {
         }
     }
 
-    /// Who sees every event but completions first, from now on.
+    /// Sets the callback that is called first with every event but completions.
     pub(crate) fn watch(&self, watcher: Watcher) {
         let before = self.watcher.write().replace(watcher);
-        // Without the lock: it is the program's.
+        // Dropped without the lock: it is the program's code.
         drop(before);
     }
 
-    /// The connection of a queue pair from now on.
+    /// Records the connection of a queue pair.
     pub(crate) fn joined(&self, qp: u32, connection: &Arc<Connection>) {
         let connection = Arc::downgrade(connection);
         self.connections.write().insert(qp, connection);
@@ -293,7 +292,7 @@ impl Core {
         }
     }
 
-    /// No connection serves any queue pair.
+    /// No queue pair has a connection.
     pub(crate) fn is_quiet(&self) -> bool {
         self.connections.read().is_empty()
     }
@@ -302,7 +301,7 @@ impl Core {
         self.connections.read().get(&qp)?.upgrade()
     }
 
-    /// A call on a queue pair, what its connection may send after it, and all that follows. The caller holds no lock.
+    /// Calls `call` on a queue pair, sends on its connection, and delivers what follows. The caller holds no lock.
     pub(crate) fn act(&self, qp: &Qp, call: impl FnOnce(&Qp, &mut Outbox)) {
         let mut out = Outbox::new();
         call(qp, &mut out);
@@ -312,7 +311,7 @@ impl Core {
         self.deliver(&mut out);
     }
 
-    /// Sees to what a turn left behind. The caller holds no lock and no grant.
+    /// Handles what a turn left in its outbox. The caller holds no lock and no grant.
     #[inline]
     pub(crate) fn deliver(&self, out: &mut Outbox) {
         if !out.is_empty() {
@@ -334,7 +333,7 @@ impl Core {
                     self.go_on(wake, out);
                     continue;
                 };
-                // A queue pair that is gone by now has passed its promise on when it left the line.
+                // A queue pair destroyed meanwhile has passed its wake-up on when it left the wait queue.
                 let Ok(qp) = self.function.qp(number) else {
                     // V5: datagrams wait for memory, too.
                     self.residents.resume(&self.function, number, out);
@@ -351,7 +350,7 @@ impl Core {
         out.flush(self);
     }
 
-    /// V6: requests of a shared send queue have ended.
+    /// V6: requests of a shared send queue have completed.
     fn go_on(&self, wake: Wake, out: &mut Outbox) {
         if let Wake::Sends(number) = wake
             && let Some(sharer) = self.sharers.find(number)
@@ -360,7 +359,7 @@ impl Core {
         }
     }
 
-    /// A queue lost entries: the queue pairs that complete there fail, and those that are connected say so.
+    /// A completion queue lost entries: the queue pairs that complete there fail, and their connections report it.
     fn fail_overflowed(&self, cq: u32, out: &mut Outbox) {
         for qp in self.function.qps_of_cq(cq) {
             qp.fail_overflowed(out);

@@ -1,6 +1,6 @@
-//! A desk: a UDP port where others ask where a datagram queue pair is (docs/extensions.md, inquiries).
-//! It promises that the program is shown a question once, however often it is repeated, and that whoever repeats it gets the same
-//! answer. It refuses more open questions than the program wants, and whatever is no question: both are dropped and counted.
+//! A SIDR listener: a UDP port that answers which datagram queue pair serves a request (docs/extensions.md, inquiries).
+//! The program is shown a request once, however often it is repeated; repetitions get the same answer. Requests beyond the backlog and
+//! malformed datagrams are dropped and counted.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -19,47 +19,47 @@ use crate::pipeline::shield;
 use crate::shard::{Served, Shard, next_token};
 use crate::sys::{self, Datagrams, Interest, Ready};
 
-/// Datagrams read in one go, before others on the shard have their turn.
+/// Datagrams read in one turn of the shard.
 const AT_ONCE: usize = 64;
-/// Answers that are kept for those who ask again.
+/// Answers that are kept for repeated requests.
 const KEPT: usize = 1024;
-/// How long: nobody repeats a question later.
+/// How long an answer is kept; requests are not repeated later.
 const KEPT_FOR: Duration = Duration::from_secs(90);
 
-/// Where a datagram queue pair is, and what must be shown there.
+/// The address of a datagram queue pair, and its Q_Key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Whereabouts {
     /// Its number.
     pub number: Qpn,
-    /// The key of its datagrams.
+    /// Its Q_Key.
     pub qkey: u32,
     /// Its address.
     pub address: IpAddr,
 }
 
-/// What came to a desk.
+/// Counters of a SIDR listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeskCounts {
-    /// Questions that the program was shown.
+    /// Requests shown to the program.
     pub asked: u64,
-    /// Questions that were known already.
+    /// Repeated requests.
     pub repeated: u64,
-    /// Questions that found too many others waiting.
+    /// Requests dropped because the backlog was full.
     pub crowded: u64,
-    /// What was no question.
+    /// Datagrams that were no request.
     pub malformed: u64,
 }
 
-/// Is shown every question.
+/// Called with every request.
 type Told = Arc<dyn Fn(Question) + Send + Sync>;
-/// A question: who asks, and its transaction.
+/// Identifies a request: source address and transaction number.
 type Key = (SocketAddr, u64);
 
-/// A desk.
+/// A SIDR listener.
 #[derive(Debug)]
 pub struct Desk(Arc<Clerk>);
 
-/// Who sits there.
+/// Its state, served by a shard.
 struct Clerk {
     core: Arc<Core>,
     shard: Arc<Shard>,
@@ -69,22 +69,22 @@ struct Clerk {
     book: Mutex<Book>,
 }
 
-/// What is written down.
+/// Open requests and kept answers.
 #[derive(Default)]
 struct Book {
-    /// None while the desk is closed.
+    /// None while the listener is not open.
     told: Option<Told>,
     backlog: usize,
-    /// Questions without an answer yet.
+    /// Requests without an answer yet.
     open: HashSet<Key>,
     answers: HashMap<Key, Box<[u8; Inquiry::LEN]>>,
-    /// The answers, the oldest first.
+    /// The answers, oldest first.
     order: VecDeque<(Time, Key)>,
     counts: DeskCounts,
 }
 
 impl Book {
-    /// Forgets answers that nobody asks for any more, and the oldest ones where there are too many.
+    /// Removes answers older than [`KEPT_FOR`], and the oldest ones beyond [`KEPT`].
     fn tidy(&mut self, now: Time) {
         while let Some((at, key)) = self.order.front().copied() {
             if self.order.len() <= KEPT && at + KEPT_FOR > now {
@@ -95,7 +95,7 @@ impl Book {
         }
     }
 
-    /// What is to be done about a question: an answer that is there, or a program that is told.
+    /// Decides about a request: send a kept answer, call the program, or ignore it.
     fn note(&mut self, key: Key, now: Time) -> Next {
         self.tidy(now);
         if let Some(answer) = self.answers.get(&key) {
@@ -134,7 +134,7 @@ fn say(transaction: u64, matter: Matter, private_data: &[u8]) -> [u8; Inquiry::L
     inquiry.emit()
 }
 
-/// Private data must fit.
+/// Checks that private data fits.
 pub(crate) fn check_said(private_data: &[u8]) -> Result<(), Error> {
     if private_data.len() <= MOST_SAID {
         return Ok(());
@@ -146,7 +146,7 @@ pub(crate) fn check_said(private_data: &[u8]) -> Result<(), Error> {
 }
 
 impl Engine {
-    /// A desk at this address, closed for now; port 0 finds a free one.
+    /// Binds a SIDR listener to this address, not open yet; port 0 selects a free port.
     pub fn desk(&self, at: SocketAddr) -> Result<Desk, Error> {
         self.core.check()?;
         let socket = Datagrams::bind(self.core.bindable(at)?)?;
@@ -163,13 +163,13 @@ impl Engine {
 }
 
 impl Desk {
-    /// Where it is.
+    /// The local address.
     pub fn local(&self) -> SocketAddr {
         self.0.at
     }
 
-    /// Opens it: `told` is shown every question, on whatever thread noticed and without any lock; it must not wait. At most
-    /// `backlog` questions are open at a time.
+    /// Opens the listener: `told` is called with every request, on the thread that received it and without any lock; it must not block. At most
+    /// `backlog` requests are open at a time.
     pub fn open(
         &self,
         backlog: usize,
@@ -196,7 +196,7 @@ impl Desk {
         Ok(())
     }
 
-    /// What came.
+    /// The counters.
     pub fn counts(&self) -> DeskCounts {
         if !self.0.core.lives() {
             return DeskCounts::default();
@@ -245,14 +245,14 @@ impl Clerk {
     }
 
     fn send(&self, answer: &[u8], to: SocketAddr) {
-        // An answer that is lost is asked for again.
+        // If the answer is lost, the peer repeats its request.
         let _ = self.socket.send(answer, to);
     }
 }
 
 impl Served for Clerk {
     fn ready(self: Arc<Self>, _: Ready) {
-        // One more than any question has, so that longer ones are seen to be longer.
+        // One byte more than a request, so that a longer datagram is recognized as longer.
         let mut room = [0; Inquiry::LEN + 1];
         for _ in 0..AT_ONCE {
             let Ok(Some((len, from))) = self.socket.receive(&mut room) else {
@@ -268,12 +268,12 @@ impl Served for Clerk {
 
     fn stop(self: Arc<Self>) {
         let told = self.book.lock().told.take();
-        // Without the lock: it is the program's.
+        // Dropped without the lock: it is the program's code.
         drop(told);
     }
 }
 
-/// A question that waits for an answer; dropped without one, it is refused. It can be answered after its desk is gone.
+/// A request that waits for an answer; dropping it refuses it. It can be answered after the listener was dropped.
 pub struct Question {
     clerk: Arc<Clerk>,
     key: Key,
@@ -282,22 +282,22 @@ pub struct Question {
 }
 
 impl Question {
-    /// Who asks.
+    /// The source of the request.
     pub fn peer(&self) -> SocketAddr {
         self.key.0
     }
 
-    /// The desk where it asks.
+    /// The address of the listener.
     pub fn local(&self) -> SocketAddr {
         self.clerk.at
     }
 
-    /// What it said with its question.
+    /// The private data of the request.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }
 
-    /// Says where the queue pair is. Private data that is too long is an error, and the question is refused.
+    /// Answers with the address of the queue pair. Private data that is too long is an error, and the request is refused.
     pub fn accept(mut self, at: Whereabouts, private_data: &[u8]) -> Result<(), Error> {
         check_said(private_data)?;
         let gid = match at.address {
@@ -313,7 +313,7 @@ impl Question {
         Ok(())
     }
 
-    /// Says no, with a reason that the peer's program can read; more than fits is cut.
+    /// Refuses the request, with private data for the peer's program; what does not fit is cut.
     pub fn refuse(mut self, private_data: &[u8]) {
         self.answer(Matter::Refused, private_data);
     }

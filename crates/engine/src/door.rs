@@ -1,7 +1,6 @@
-//! A listening address: whoever comes is heard, and its request waits for the program's answer.
-//! It promises bounds: so many startups at once on all doors, shared between source addresses ([`permits`]), and so many
-//! requests that wait at each.
-//! It refuses to accept on the program's behalf.
+//! Accepts connections at a listening address; each request waits for the program's decision, or goes to the out-of-band calls.
+//! Startups in progress are limited over all listeners and shared between source addresses ([`permits`]); waiting requests are
+//! limited per listener.
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;
@@ -27,12 +26,12 @@ mod permits;
 use order::Order;
 pub(crate) use permits::{Permit, Permits};
 
-/// Connections taken in one go, before others have their turn.
+/// Connections accepted in one turn.
 const AT_ONCE: usize = 64;
-/// How long a door waits when the system refuses, as when no descriptor is left: trying at once would fail again.
+/// Pause after `accept` fails, as for lack of descriptors: an immediate retry would fail again.
 const PAUSE: core::time::Duration = core::time::Duration::from_millis(100);
 
-/// Somebody's place in the order of those who came through a door; given up when it is dropped.
+/// The position of a connection in the order of arrival at a listener; removed on drop.
 pub(crate) struct Arrived {
     pub(crate) door: Weak<Door>,
     pub(crate) number: u64,
@@ -54,40 +53,40 @@ pub(crate) struct Door {
     listener: Listener,
     hears: Hears,
     order: Mutex<Order<Decision>>,
-    /// Held while somebody is let in: true if nobody is for now.
+    /// Locked while a connection is accepted; true while none is.
     paused: Mutex<bool>,
-    /// Another process listens at the same socket.
+    /// Another process listens on the same socket.
     given_up: AtomicBool,
 }
 
-/// The next connection that waited to be accepted.
+/// The result of one `accept`.
 enum Next {
-    /// There is none, or none may be taken.
+    /// No connection waits, or none may be accepted.
     None,
     Came,
-    /// It came, and this one has to end for it.
+    /// A connection was accepted, and this one has to end for it.
     Displaces(Weak<Connection>),
 }
 
-/// Who hears of requests.
+/// The recipient of requests.
 enum Hears {
-    /// A program, which answers them one by one.
+    /// A program, which decides about each of them.
     Program(Arc<Waiting>),
-    /// Queue pairs that are connected by hand.
+    /// Queue pairs of out-of-band connections.
     Calls,
 }
 
-/// Requests that wait for a program's answer.
+/// Requests that wait for the program's decision.
 pub(crate) struct Waiting {
     backlog: usize,
     requests: Mutex<VecDeque<Decision>>,
     pub(crate) channel: Channel,
-    /// Who else is told of a request.
+    /// Also notified of a request.
     pub(crate) told: RwLock<Option<Arc<dyn Notify>>>,
 }
 
 impl Waiting {
-    /// Puts a request behind the others and rings; it is given back if too many wait.
+    /// Queues a request and signals the channel; returns it if the backlog is full.
     fn add(&self, decision: Decision) -> Result<(), Decision> {
         let mut requests = self.requests.lock();
         if requests.len() >= self.backlog {
@@ -99,7 +98,7 @@ impl Waiting {
         Ok(())
     }
 
-    /// Forgets peers that have given up, if nobody else would find room.
+    /// If the backlog is full, removes the requests of peers that have disconnected.
     fn make_room(&self) {
         let requests = self.requests.lock();
         if requests.len() < self.backlog {
@@ -113,12 +112,12 @@ impl Waiting {
         let before = requests.len();
         requests.retain(|one| !is_gone(one));
         for _ in requests.len()..before {
-            // A ring that somebody else has taken finds no request, and is taken for none.
+            // If another thread has taken the signal already, it finds no request and treats that as a spurious wake-up.
             self.channel.try_take();
         }
     }
 
-    /// Tells whoever else wants to know.
+    /// Calls the additional notification.
     fn tell(&self) {
         let told = self.told.read().clone();
         if let Some(told) = told {
@@ -126,13 +125,13 @@ impl Waiting {
         }
     }
 
-    /// The adapter has ended: nothing will come.
+    /// The adapter has ended: waiting threads are woken for good.
     pub(crate) fn end(&self) {
         self.channel.ring_for_good();
         self.tell();
     }
 
-    /// The oldest request that waits; its ring has been taken.
+    /// The oldest waiting request; the caller has taken its signal.
     pub(crate) fn next(&self) -> Option<Decision> {
         self.requests.lock().pop_front()
     }
@@ -147,7 +146,7 @@ impl Waiting {
 }
 
 impl Door {
-    /// A door whose requests a program answers; at most `backlog` wait for that.
+    /// A listener for a program; at most `backlog` requests wait for its decision.
     pub(crate) fn open(
         core: &Arc<Core>,
         listener: Listener,
@@ -165,12 +164,12 @@ impl Door {
         acceptors.retain(|one| one.strong_count() > 0);
         acceptors.push(Arc::downgrade(&waiting));
         drop(acceptors);
-        // One that came too late for the end of all waits.
+        // The engine may have ended the waits before this listener was added.
         core.check_waits()?;
         Ok((door, waiting))
     }
 
-    /// A door for calls from queue pair to queue pair.
+    /// A listener for out-of-band connections.
     pub(crate) fn for_calls(core: &Arc<Core>, listener: Listener) -> Result<Arc<Door>, Error> {
         Door::new(core, listener, Hears::Calls)
     }
@@ -209,14 +208,14 @@ impl Door {
         Ok(self.listener.local()?)
     }
 
-    /// The request of this number is complete.
+    /// The request with this number is complete.
     pub(crate) fn tell(&self, number: u64, mut decision: Decision) {
         match &self.hears {
             Hears::Program(_) if !self.core.check_request(&mut decision) => {
                 decision.connection.reject(&NoAnswer::Key.emit());
             }
             Hears::Program(waiting) => {
-                // Whoever is gone already has nothing to ask any more.
+                // A request whose startup has ended meanwhile is dropped.
                 let _ = self.order.lock().complete(number, decision);
                 self.show(waiting);
             }
@@ -229,12 +228,12 @@ impl Door {
         }
     }
 
-    /// Shows the program whoever's turn it is.
+    /// Shows the program the requests that are next in order.
     fn show(&self, waiting: &Waiting) {
         waiting.make_room();
         let mut order = self.order.lock();
         let (turn, again) = order.release(sys::now());
-        // Under the lock: another shard must not get in between.
+        // Under the lock: another shard must not change the order.
         let added: Vec<_> = turn.into_iter().map(|one| waiting.add(one)).collect();
         drop(order);
         if let Some(when) = again {
@@ -248,12 +247,12 @@ impl Door {
         }
     }
 
-    /// A startup is over.
+    /// The startup with this number is over.
     fn gone(&self, number: u64) {
         let (unseen, missed) = self.order.lock().gone(number);
         drop(unseen);
         if missed {
-            // Not here: whoever goes may hold locks that a program's handler wants.
+            // Left to the shard: the caller may hold locks that a callback of the program takes.
             self.shard.at(sys::now(), self.token);
         }
     }
@@ -277,7 +276,7 @@ impl Door {
             match self.admit_one()? {
                 Next::None => break,
                 Next::Came => {}
-                // Now, so that there are never more than the settings allow, and without any lock.
+                // At once, so that the limit is kept, and without any lock.
                 Next::Displaces(elder) => {
                     if let Some(elder) = elder.upgrade() {
                         elder.displace();
@@ -296,7 +295,7 @@ impl Door {
         let Some((socket, peer)) = self.listener.accept()? else {
             return Ok(Next::None);
         };
-        // V2: a door on all addresses may be at one that a rule gives to another device.
+        // V2: a listener on all addresses includes those that a rule gives to another device.
         let ours = |at| self.core.check_owner(at, Some(peer)).is_ok();
         if self.core.is_closing()
             || !self.core.access.admits(peer.ip())
@@ -313,7 +312,7 @@ impl Door {
             door: Arc::downgrade(self),
             number: self.order.lock().came(peer.ip()),
         };
-        // One that cannot be served is closed by being dropped.
+        // If it fails, the socket is closed by its drop.
         let _ = Connection::came(&self.core, socket, peer, arrived, permit);
         Ok(elder.map_or(Next::Came, Next::Displaces))
     }
@@ -331,7 +330,7 @@ impl Door {
 impl Served for Door {
     fn ready(self: Arc<Self>, _: Ready) {
         match self.admit() {
-            // Out of descriptors, or of memory.
+            // Out of descriptors or memory.
             Err(_) => self.shard.at(sys::now() + PAUSE, self.token),
             Ok(()) => self.listen(),
         }
@@ -346,7 +345,7 @@ impl Served for Door {
     }
 
     fn stop(self: Arc<Self>) {
-        // Nobody can answer them any more; their peers see the end.
+        // The requests cannot be answered any more; their connections are closed.
         match &self.hears {
             Hears::Program(waiting) => {
                 let unseen = self.order.lock().take_all();

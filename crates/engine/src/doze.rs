@@ -1,6 +1,6 @@
-//! Sleeping on a channel of completion queues, and serving their connections meanwhile: a message wakes one thread, not two.
-//! It promises what reading the channel does: waiting or not as the descriptor says, signals as for a read, and cancelling.
-//! It refuses more than a few queues, and a thread that serves already; those read the channel, and the shards serve.
+//! Sleeping on a completion channel while serving its queues' connections: a message wakes one thread instead of two.
+//! It behaves like a read of the channel: it honours `O_NONBLOCK`, is interrupted by signals, and is a cancellation point. With more than
+//! [`MOST`] groups, or in a thread that serves groups already, it only reads the channel, and the shards serve.
 
 use core::time::Duration;
 use std::cell::RefCell;
@@ -15,12 +15,12 @@ use crate::group::{Group, MOMENT};
 use crate::queue::{CompletionQueue, Queue};
 use crate::sys::{self, Beside, Channel, beside, poller};
 
-/// Groups that one thread sleeps with; with more, it asks the system about each of them in vain.
+/// Groups that one thread sleeps with; with more, polling each of them costs too much.
 const MOST: usize = 4;
-/// The shortest sleep that may be a part of a millisecond longer.
+/// Sleeps from this length on may be rounded up to whole milliseconds.
 const COARSE: Duration = Duration::from_millis(10);
 
-/// A completion queue whose channel threads sleep on, as long as it is there.
+/// A weak reference to a completion queue on whose channel threads sleep.
 #[derive(Debug, Clone)]
 pub struct Watched(Weak<Queue>);
 
@@ -30,14 +30,14 @@ impl CompletionQueue {
         Watched(Arc::downgrade(&self.0))
     }
 
-    /// Takes a ring of the channel that this queue tells, as [`Channel::take`] does, and serves its connections meanwhile.
+    /// Takes an event of the channel that this queue signals, as [`Channel::take`] does, and serves its connections meanwhile.
     pub fn wait(&self, channel: &Channel) -> sys::Result<bool> {
         doze(channel, || [self.watched()])
     }
 
-    /// Sleeps until there is a completion, one of `others` is ready, a signal comes or the time is over, and serves the queue's
-    /// connections meanwhile. The queue need not be armed, and may be afterwards; `channel` is the one that it tells. One thread at a
-    /// time: another one that armed the queue may not be told.
+    /// Sleeps until there is a completion, one of `others` is ready, a signal arrives or the time is over, and serves the queue's
+    /// connections meanwhile. The queue need not be armed, and may be armed afterwards; `channel` is the one that it signals. Only one
+    /// thread at a time: another one that armed the queue may miss its event.
     pub fn sleep(
         &self,
         channel: &Channel,
@@ -62,8 +62,8 @@ impl CompletionQueue {
 }
 
 impl Watched {
-    /// Takes a ring of the channel that these queues tell, as [`Channel::take`] does, and serves their connections meanwhile.
-    /// `all` is asked before it sleeps, and whatever that held is free then.
+    /// Takes an event of the channel that these queues signal, as [`Channel::take`] does, and serves their connections meanwhile.
+    /// `all` is called before the sleep; locks that it takes are not held during the sleep.
     pub fn wait<I: IntoIterator<Item = Watched>>(
         channel: &Channel,
         all: impl FnOnce() -> I,
@@ -71,10 +71,10 @@ impl Watched {
         doze(channel, all)
     }
 
-    /// Sleeps until the channel that these queues tell is rung, one of `others` is ready, or the time is over, and serves the
-    /// queues' connections meanwhile. True if it was rung, and then the ring is taken; the others are marked in any case.
+    /// Sleeps until the channel that these queues signal has an event, one of `others` is ready, or the time is over, and serves the
+    /// queues' connections meanwhile. True if there was an event, which is taken; the ready ones of `others` are marked in any case.
     ///
-    /// For programs with descriptors of their own. A signal wakes it, and the channel's own flags do not matter.
+    /// For programs with descriptors of their own. A signal ends it, and `O_NONBLOCK` of the channel is ignored.
     pub fn wait_beside<I: IntoIterator<Item = Watched>>(
         channel: &Channel,
         all: impl FnOnce() -> I,
@@ -91,7 +91,7 @@ impl Watched {
 }
 
 thread_local! {
-    /// Here and not on the stack: a thread that is cancelled while it sleeps gives its groups back when it ends.
+    /// Not on the stack: a thread that is cancelled while it sleeps returns its groups when its thread-local storage is destroyed.
     static DOZE: RefCell<Option<Doze>> = const { RefCell::new(None) };
 }
 
@@ -111,7 +111,7 @@ impl Doze {
                     continue;
                 }
                 if all.is_full() || !group.may_sleep() {
-                    // Nothing was borrowed: the shards go on serving.
+                    // Nothing was borrowed: the shards continue to serve.
                     return None;
                 }
                 all.push(group);
@@ -148,12 +148,12 @@ fn doze<I: IntoIterator<Item = Watched>>(
     rung
 }
 
-/// Those of these queues that are there.
+/// The queues that still exist.
 fn living(queues: impl IntoIterator<Item = Watched>) -> impl Iterator<Item = Arc<Queue>> {
     queues.into_iter().filter_map(|one| one.0.upgrade())
 }
 
-/// This thread serves the groups of these queues; false if it must not: one that serves already, or that ends, only sleeps.
+/// Borrows the groups of these queues; false if this thread serves groups already, is ending, or may not borrow them: then it only sleeps.
 fn begin<I: IntoIterator<Item = Arc<Queue>>>(queues: impl FnOnce() -> I) -> bool {
     let begun = DOZE.try_with(|place| {
         let mut place = place
@@ -168,7 +168,7 @@ fn begin<I: IntoIterator<Item = Arc<Queue>>>(queues: impl FnOnce() -> I) -> bool
 
 fn end() {
     let over = DOZE.with(|place| place.borrow_mut().take());
-    // Outside: it sets timers.
+    // Dropped outside of the borrow, because it sets timers.
     drop(over);
 }
 
@@ -179,8 +179,8 @@ fn with_groups<R>(work: impl FnOnce(&[Arc<Group>]) -> R) -> R {
     })
 }
 
-/// The descriptor of the one group, if it is one and tells of the channel as well. A number, and nothing that is held or
-/// borrowed: the thread may be cancelled while it sleeps.
+/// The descriptor of the group, if there is exactly one and its poller also watches the channel. A plain number, which holds
+/// no reference: the thread may be cancelled while it sleeps.
 fn as_one(groups: &[Arc<Group>], channel: &Channel) -> Option<RawFd> {
     match groups {
         [one] if one.hear(channel) => Some(one.as_fd().as_raw_fd()),
@@ -194,7 +194,7 @@ fn sleep_with_one(channel: &Channel, fd: RawFd) -> sys::Result<bool> {
         poller::sleep(fd, &mut ready)?;
         let mut rung = false;
         let serve = || with_groups(|groups| rung = groups.iter().any(|g| g.serve_told(&ready)));
-        // A ring of somebody else may have been taken by another.
+        // The event may have been taken by another thread already.
         if channel.catch(serve) || rung && channel.try_take() {
             return Ok(true);
         }
@@ -202,8 +202,8 @@ fn sleep_with_one(channel: &Channel, fd: RawFd) -> sys::Result<bool> {
     }
 }
 
-/// Sleeps for a while, alone with one group, until there is a completion. What this thread completes itself it finds in the queue: to be
-/// told of it by an event and a ring would take longer than the serving.
+/// Sleeps until there is a completion, with one group. Completions of this thread's own turns are found in the queue: an
+/// event and its signal would take longer than the turn itself.
 fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<()> {
     let mut ready = ArrayVec::new();
     let whole = Duration::from_millis(millis.unsigned_abs().into());
@@ -213,14 +213,14 @@ fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<
     loop {
         let woken = poller::sleep_for(fd, &mut ready, left)?;
         if !woken && !quiet.as_ref().is_some_and(Quiet::is_over) {
-            // A signal, or the time.
+            // A signal, or the timeout.
             return Ok(());
         }
         cq.disarm();
         if !woken {
             with_groups(look_after_gathering);
         } else if with_groups(|groups| groups.iter().any(|group| group.serve_told(&ready))) {
-            // Of another thread, or left from before.
+            // An event of another thread, or an old one.
             channel.try_take();
             return Ok(());
         }
@@ -231,7 +231,7 @@ fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<
         if let Some(quiet) = quiet.take() {
             quiet.end();
         }
-        // Others may have pushed meanwhile: looked at after it was armed.
+        // Checked after arming: other threads may have added completions meanwhile.
         cq.arm(Arm::Next);
         if !cq.is_empty() {
             return Ok(());
@@ -245,13 +245,13 @@ fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<
     }
 }
 
-/// Members of this thread's groups keep quiet, so that it must look for itself in a moment. If it wakes instead they speak up.
+/// Wake-up coalescing is on for this thread's groups, so it must check them itself after [`MOMENT`]. An earlier wake-up ends it.
 struct Quiet {
     until: Time,
 }
 
 impl Quiet {
-    /// None if nobody does; a sleep must be longer than the moment to be worth it.
+    /// None if no group coalesces; the sleep must be longer than [`MOMENT`].
     fn begin(sleep: Duration) -> Option<Quiet> {
         let gather = |groups: &[Arc<Group>]| {
             let any = groups.iter().map(|group| group.gather());
@@ -262,12 +262,12 @@ impl Quiet {
         })
     }
 
-    /// It was the moment that ended, and not a signal that ended it.
+    /// The interval is over; otherwise a signal ended the sleep.
     fn is_over(&self) -> bool {
         sys::now() >= self.until
     }
 
-    /// Its thread sleeps on, and does not look for itself.
+    /// The thread continues to sleep without a check of its own: coalescing ends.
     fn end(self) {
         with_groups(|groups| groups.iter().for_each(|group| group.scatter()));
     }
@@ -277,7 +277,7 @@ fn look_after_gathering(groups: &[Arc<Group>]) {
     groups.iter().for_each(|group| group.look_after_gathering());
 }
 
-/// Whoever sleeps on owes nothing: what came was nothing that the program is told of, and it will not answer soon.
+/// Sends deferred acknowledgements before sleeping on: no completion was found, so the program does not answer soon.
 fn pay(groups: &[Arc<Group>]) {
     groups.iter().for_each(|group| group.pay_before_sleep());
 }
@@ -326,7 +326,7 @@ fn sleep_beside(
             None if quiet.as_ref().is_some_and(Quiet::is_over) => {
                 channel.catch(|| with_groups(look_after_gathering))
             }
-            // A signal, or the time.
+            // A signal, or the timeout.
             None => return Ok(false),
         };
         if caught || woken.is_some_and(|woken| woken.rung) && channel.try_take() {

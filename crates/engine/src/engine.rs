@@ -1,6 +1,6 @@
-//! An engine: one adapter with hands. Programs make completion queues, queue pairs and listeners here.
-//! It promises that nothing runs before something is made, and that closing it ends all of its threads and connections.
-//! It refuses to be two: everything made by one engine belongs to it.
+//! An engine: one function of an adapter with its threads and sockets. Programs create completion queues, queue pairs and listeners here.
+//! No thread runs before an object needs one; dropping the engine ends its threads and connections. Objects of one engine
+//! cannot be used with another.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -31,14 +31,14 @@ use crate::shared_sends::SharedSendQueue;
 use crate::sys::Listener;
 use crate::ud_pair::{UdOptions, UdPair};
 
-/// An adapter with hands.
+/// An adapter function with its threads and sockets.
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) core: Arc<Core>,
 }
 
 impl Engine {
-    /// A fresh one; no thread runs yet.
+    /// A new engine; no thread runs yet.
     pub fn new(config: Config) -> Result<Engine, Error> {
         let core = Core::new(config)?;
         Ok(Engine { core })
@@ -54,34 +54,34 @@ impl Engine {
         &self.core.function
     }
 
-    /// One more function of its adapter, with shares of what is left: an engine that has threads, queues, memory and numbers of
-    /// its own (V1). It is removed, and its shares are free again, when it and everything made of it are dropped.
+    /// Adds a function to the adapter, with shares of what is left: an engine with threads, queues, memory and numbers of its own
+    /// (V1). It is removed, and its shares are free again, when it and all objects made from it are dropped.
     pub fn add_function(&self, options: &FunctionOptions) -> Result<Engine, Error> {
         self.core.check()?;
         let core = self.core.beside(options)?;
         Ok(Engine { core })
     }
 
-    /// What a function can still be promised of each kind (V1).
+    /// What is left of each resource for further functions (V1).
     pub fn left(&self) -> Result<Shares, Error> {
         self.core.check()?;
         Ok(self.core.seat.adapter().left())
     }
 
-    /// Where its numbers lie among the adapter's (V1).
+    /// The ranges of its numbers among the adapter's (V1).
     pub fn ranges(&self) -> Result<Ranges, Error> {
         self.core.check()?;
         let number = self.core.function.number();
         Ok(self.core.seat.adapter().ranges(number)?)
     }
 
-    /// False in a forked child of the process that made it: nothing of it may be touched there, its function included.
-    /// An engine that was shut down lives: what is in its tables must be taken out of them as ever.
+    /// False in a forked child of the process that made it: nothing of it may be used there, its function included. True after a
+    /// shutdown: objects must still be removed from its tables.
     pub fn lives(&self) -> bool {
         self.core.lives()
     }
 
-    /// The adapter's own addresses, which its callable queue pairs have.
+    /// The adapter's own addresses, at which its queue pairs accept out-of-band connections.
     pub fn addresses(&self) -> Result<&[IpAddr], Error> {
         self.core.check()?;
         self.core.addresses()
@@ -92,13 +92,13 @@ impl Engine {
         &self.core.access
     }
 
-    /// Everything that happens apart from completions.
+    /// All events apart from completions.
     pub fn events(&self) -> &Inbox {
         &self.core.events
     }
 
-    /// Shows every event but completions to `watcher` first, on whatever thread noticed and without any lock; what it
-    /// answers with true is not put into the inbox.
+    /// Calls `watcher` first with every event but completions, on the thread that raised it and without any lock; an event for which it
+    /// returns true is not put into the inbox.
     pub fn watch(&self, watcher: impl Fn(Event) -> bool + Send + Sync + 'static) {
         self.core.watch(Arc::new(watcher));
     }
@@ -109,7 +109,7 @@ impl Engine {
         CompletionQueue::new(&self.core, entries, None)
     }
 
-    /// A completion queue whose completions this handler is told of (N4).
+    /// A completion queue whose events go to this handler (N4).
     pub fn create_cq_with(
         &self,
         entries: usize,
@@ -119,7 +119,7 @@ impl Engine {
         CompletionQueue::new(&self.core, entries, Some(handler))
     }
 
-    /// A shared receive queue for `receives` receives of at most `pieces` pieces; whoever makes queue pairs on it keeps it.
+    /// A shared receive queue for `receives` receives of at most `pieces` pieces; queue pairs made with it keep it alive.
     pub fn create_srq(
         &self,
         pd: Pd,
@@ -130,7 +130,7 @@ impl Engine {
         SharedReceiveQueue::new(&self.core, pd, receives, pieces)
     }
 
-    /// A shared send queue that completes in `cq` (V6); whoever makes channels of it keeps it.
+    /// A shared send queue that completes in `cq` (V6); channels made with it keep it alive.
     pub fn create_ssq(
         &self,
         pd: Pd,
@@ -141,7 +141,7 @@ impl Engine {
         SharedSendQueue::new(&self.core, pd, cq, limits)
     }
 
-    /// A queue pair in `Reset` whose sends come from a shared send queue (V6). Nobody can call it.
+    /// A queue pair in `Reset` whose sends come from a shared send queue (V6). It has no out-of-band connections.
     pub fn create_channel(
         &self,
         ssq: &SharedSendQueue,
@@ -174,7 +174,7 @@ impl Engine {
         UdPair::new(&self.core, send, recv, options)
     }
 
-    /// An iSCSI queue pair, connected to the target at this address (M12). It waits until the target answers.
+    /// An iSCSI queue pair connected to the target at this address (M12). Blocks until TCP is connected.
     pub fn connect_iscsi(
         &self,
         to: SocketAddr,
@@ -186,13 +186,13 @@ impl Engine {
         dial.pair(queues, options)
     }
 
-    /// Dials a target without waiting for it (M12): a queue pair is made of it once it has answered.
+    /// Connects to a target without blocking (M12): a queue pair is made from the result once TCP is connected.
     pub fn dial_iscsi(&self, to: SocketAddr, patience: Duration) -> Result<IscsiDial, Error> {
         self.core.check()?;
         IscsiDial::new(&self.core, to, patience)
     }
 
-    /// Datagrams that came for this adapter and reached no queue pair, by cause.
+    /// Datagrams for this adapter that reached no queue pair, by cause.
     pub fn datagram_drops(&self) -> DatagramDrops {
         self.core.residents.drops()
     }
@@ -207,8 +207,8 @@ impl Engine {
         ControlQueue::new(&self.core, cq, depth)
     }
 
-    /// Registers memory later, behind all that was asked for so before; its STag can be used at once (V5). `told` learns
-    /// how it ended, on the control thread and without any lock.
+    /// Registers memory asynchronously, after all earlier such requests; its STag can be used at once (V5). `told` is called with
+    /// the result, on the control thread and without any lock.
     pub fn register_later(
         &self,
         pd: Pd,
@@ -220,25 +220,25 @@ impl Engine {
         control.register(0, pd, reserve, Some(told))
     }
 
-    /// Listens; at most `backlog` requests wait for an answer.
+    /// Listens; at most `backlog` requests wait for the program.
     pub fn listen(&self, at: SocketAddr, backlog: usize) -> Result<Listening, Error> {
         self.core.check()?;
         self.reserve(at)?.listen(backlog)
     }
 
-    /// A listening socket of another process, to go on listening at (V1).
+    /// Takes over a listening socket of another process (V1).
     pub fn take_listener(&self, fd: OwnedFd) -> Result<Reservation, Error> {
         self.core.check()?;
         Reservation::new(&self.core, Listener::adopt(fd)?)
     }
 
-    /// Takes an address to listen at later; port 0 finds a free one. Whoever dials it before is refused.
+    /// Binds an address to listen at later; port 0 selects a free port. Connections are refused until then.
     /// A second reservation of the same address fails with `EADDRINUSE`.
     pub fn reserve(&self, at: SocketAddr) -> Result<Reservation, Error> {
         self.reserve_by(at, Listener::reserve_exclusive)
     }
 
-    /// The same, of an address that may be reserved by several as long as none of them listens.
+    /// The same for an address that may be reserved several times as long as none of them listens.
     pub fn reserve_shared(&self, at: SocketAddr) -> Result<Reservation, Error> {
         self.reserve_by(at, |at| Listener::reserve(at, true))
     }
@@ -252,7 +252,7 @@ impl Engine {
         self.core.check_owner(at, None)?;
         let at = self.core.bindable(at)?;
         let reserved = Reservation::new(&self.core, bind(at)?)?;
-        // The system may have found the port.
+        // The system may have selected the port.
         self.core.check_owner(reserved.local()?, None)?;
         Ok(reserved)
     }
@@ -263,7 +263,7 @@ impl Drop for Engine {
         if self.core.lives() {
             self.core.controls.stop(&self.core);
             self.core.shards.stop();
-            // As at a shutdown: nothing is held any more, and nobody is left to come back to it.
+            // As at a shutdown: all held notifications are delivered now.
             self.core.tick(Time::MAX);
             self.core.stations.stop(self.core.config.linger);
             self.core.numbers.close();

@@ -1,6 +1,6 @@
-//! Why the engine cannot do what it was asked.
-//! Each error says whose fault it is and carries the numbers; nothing has changed where one is returned.
-//! It refuses to be about work that was posted: that ends in completions.
+//! Errors of the engine's calls.
+//! Each one says whose fault it is, with the numbers; a call that returns one has changed nothing. Errors of posted work are
+//! reported in completions instead.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -16,19 +16,19 @@ pub use crate::keys::KeyFileError;
 use crate::sys;
 pub use crate::tls::TlsError;
 
-/// Why the notification pipeline refuses.
+/// Errors of the notification pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InterruptError {
-    /// It cannot be made so.
+    /// It cannot be created with these parameters.
     #[error(transparent)]
     New(#[from] interrupts::NewError),
-    /// A command was refused.
+    /// A command failed.
     #[error(transparent)]
     Command(#[from] interrupts::CommandError),
     /// An event was not raised.
     #[error(transparent)]
     Raise(#[from] interrupts::RaiseError),
-    /// Moderation would hold signals back for too long, or for nothing.
+    /// The moderation interval is too long or has no effect.
     #[error(transparent)]
     Hold(#[from] BadHold),
     /// A vector does not exist.
@@ -36,65 +36,65 @@ pub enum InterruptError {
     Vector(#[from] VectorError),
 }
 
-/// Packets that a rule of the profile gives to another device or service (V2).
+/// A rule of the profile gives these packets to another device or service (V2).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("packets for {at} belong to {owner}, not to {device} (setting `owners`)")]
 pub struct Owned {
-    /// Where they go.
+    /// Their local address.
     pub at: SocketAddr,
-    /// Whose they are.
+    /// Their owner.
     pub owner: String,
-    /// Who asked for them.
+    /// The device that requested them.
     pub device: String,
 }
 
-/// Why the engine cannot do what it was asked.
+/// Why a call of the engine failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// The system refused.
+    /// A system call failed.
     #[error("the system refused: {0}")]
     System(#[from] sys::Error),
-    /// The adapter refused.
+    /// An error of the adapter.
     #[error(transparent)]
     Adapter(#[from] verbena_nic::Error),
-    /// Nobody listens there, or nobody can be reached.
+    /// The peer does not listen, or cannot be reached.
     #[error("cannot reach {peer}: {cause}")]
     Unreachable {
-        /// Whom.
+        /// The peer.
         peer: SocketAddr,
-        /// Why.
+        /// The cause.
         cause: sys::Error,
     },
     /// The startup failed.
     #[error("startup with {peer}: {cause}")]
     Startup {
-        /// With whom.
+        /// The peer.
         peer: SocketAddr,
-        /// Why.
+        /// The cause.
         cause: Failure,
     },
-    /// The peer said no.
+    /// The peer rejected the request.
     #[error("{peer} said no")]
     Rejected {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
-        /// What it said with it.
+        /// Its private data.
         private_data: Vec<u8>,
     },
-    /// It took too long.
+    /// The time limit has passed.
     #[error("not connected to {peer} within {limit:?}")]
     Timeout {
-        /// To whom.
+        /// The peer.
         peer: SocketAddr,
-        /// The time it had.
+        /// The limit.
         limit: Duration,
     },
-    /// The queue pair cannot take a connection now.
+    /// The queue pair cannot be connected in its state.
     #[error("queue pair {qp} is {state:?} and cannot be connected")]
     NotConnectable {
         /// The queue pair.
         qp: u32,
-        /// Where it stands.
+        /// Its state.
         state: verbena_nic::QpState,
     },
     /// The private data does not fit a startup frame.
@@ -105,7 +105,7 @@ pub enum Error {
         /// Bytes that fit.
         limit: usize,
     },
-    /// No address of this host is the one that the settings name.
+    /// No address of this host matches the setting `device`.
     #[error("no address of this host matches the setting `device`")]
     NoDevice,
     /// The adapter does not have this address.
@@ -114,45 +114,45 @@ pub enum Error {
         /// The address.
         address: IpAddr,
     },
-    /// Packets for an address are another's (V2).
+    /// A rule gives packets for this address to another device (V2).
     #[error(transparent)]
     Owned(Box<Owned>),
-    /// A queue pair can be attached to multicast groups only.
+    /// Only multicast groups can be joined.
     #[error("{address} is no multicast address")]
     NotMulticast {
         /// The address.
         address: IpAddr,
     },
-    /// The peer that answered does not know the shared key, or is none of ours.
+    /// The peer that answered does not have the shared key, or does not use the extensions.
     #[error("{peer} cannot prove that it is the peer that was called (setting `key`)")]
     Unproven {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
     },
-    /// There is no TLS with the peer, or TLS where none is wanted (setting `tls`).
+    /// TLS failed, or the peer uses TLS where it is off (setting `tls`).
     #[error("TLS with {peer}: {cause}")]
     Tls {
-        /// With whom.
+        /// The peer.
         peer: SocketAddr,
-        /// Why.
+        /// The cause.
         cause: TlsError,
     },
-    /// Datagrams would not be encrypted.
+    /// Datagrams cannot be encrypted.
     #[error("datagrams cannot be encrypted, and the setting `tls` demands it of this adapter")]
     NoDatagrams,
-    /// The keys of a file cannot be used.
+    /// The key file cannot be used.
     #[error(transparent)]
     KeyFile(#[from] Box<KeyFileError>),
-    /// The queue pair was not made to be called.
+    /// The queue pair was not created for out-of-band connections.
     #[error("queue pair {qp} has no number that peers can call")]
     NotCallable {
         /// The queue pair.
         qp: u32,
     },
-    /// As many completion handlers as there can be.
+    /// The maximum number of completion handlers is registered.
     #[error("all {limit} completion handlers are registered")]
     TooManyHandlers {
-        /// How many there can be.
+        /// The maximum.
         limit: u16,
     },
     /// No completion handler has this id.
@@ -160,58 +160,58 @@ pub enum Error {
     NoHandler {
         /// The id.
         id: u16,
-        /// How many there can be.
+        /// The maximum number of handlers.
         limit: u16,
     },
-    /// This program may not use this processor.
+    /// The processor does not exist, or this program may not use it.
     #[error("processor {processor} does not exist, or this program may not use it")]
     NoProcessor {
         /// Its number.
         processor: u16,
     },
-    /// A handler needs a processor.
+    /// The list of processors is empty.
     #[error("a completion handler runs on one processor at least")]
     NoProcessors,
-    /// Something of another function, or of another adapter (V1).
+    /// The object belongs to another function or adapter (V1).
     #[error("it belongs to another function or adapter")]
     Foreign,
-    /// Virtual functions are made by the physical one only (V1).
+    /// Only the physical function can create virtual ones (V1).
     #[error("function {function} is a virtual one and cannot make others")]
     Virtual {
-        /// The function that was asked.
+        /// The function that was called.
         function: u32,
     },
-    /// Completions that wait do not fit the queue where their connection goes (V1).
+    /// The completions of a connection do not fit the completion queue to which it moves (V1).
     #[error("{needed} completions wait, and completion queue {cq} has room for {free}")]
     NoRoom {
         /// The queue.
         cq: u32,
-        /// Completions that wait.
+        /// Completions to move.
         needed: usize,
-        /// How many fit.
+        /// Free entries.
         free: usize,
     },
-    /// A connection with a shared receive queue goes to one, and one without to none (V1).
+    /// A connection with a shared receive queue moves to one with, and one without to one without (V1).
     #[error("its receives come from {}", if *.shared { "a shared queue, and none is named" } else { "its own queue, and a shared one is named" })]
     Receives {
-        /// They came from a shared queue.
+        /// It has a shared receive queue.
         shared: bool,
     },
-    /// What another process sent is no connection of this form (V1).
+    /// The data from the other process is not a valid image of a connection (V1).
     #[error("the other process sent {0}")]
     Image(verbena_nic::ImageError),
-    /// Another process sent more or fewer descriptors than it said (V1).
+    /// The other process sent more or fewer descriptors than announced (V1).
     #[error("a connection came with {got} descriptors, {expected} were announced")]
     Descriptors {
-        /// How many came.
+        /// Descriptors received.
         got: usize,
-        /// How many were announced.
+        /// Descriptors announced.
         expected: usize,
     },
-    /// A function cannot be so.
+    /// The options of a function are invalid.
     #[error("function: {0}")]
     Options(Problems),
-    /// The notification pipeline refuses.
+    /// An error of the notification pipeline.
     #[error("notification: {0}")]
     Interrupts(Box<InterruptError>),
     /// The engine failed: one of its threads panicked.

@@ -1,6 +1,6 @@
-//! The end of an engine that cannot go on: one of its threads panicked, or an event could not be delivered (E2).
-//! Every queue pair goes to the error state, `DeviceFatal` is raised once, every blocked call returns, and later calls are
-//! refused with the cause. The process goes on: what to do is the program's decision.
+//! Failure of an engine: one of its threads panicked, or an event could not be delivered (E2).
+//! Every queue pair goes to the error state, `DeviceFatal` is raised once, every blocked call returns, and later calls
+//! fail with the cause. The process continues; how to react is the program's decision.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +19,7 @@ use crate::pipeline::shield;
 use crate::shard::{Served, next_token};
 use crate::sys::{self, Ready};
 
-/// The core that a thread belongs to; set when the core is complete, and a thread starts later than that.
+/// The core of a thread; set when the core is complete, before any thread starts.
 pub(crate) type Home = Arc<OnceLock<Weak<Core>>>;
 
 /// Why an engine failed.
@@ -33,24 +33,24 @@ pub enum EngineFailure {
         /// The panic's message.
         message: String,
     },
-    /// A thread cannot wait for its descriptors any more: most likely the program closed one that it did not open.
+    /// A thread cannot wait for its descriptors: most likely the program closed one that it did not open.
     #[error("thread {thread} cannot wait: {cause}")]
     Wait {
         /// The thread's name.
         thread: String,
-        /// What the system says.
+        /// The error of the system call.
         cause: sys::Error,
     },
 }
 
-/// Runs the work of one of the engine's threads to its end; a panic fails the engine.
+/// Runs a thread of the engine; a panic fails the engine.
 pub(crate) fn guard(home: impl FnOnce() -> Option<Arc<Core>>, work: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
         let why = EngineFailure::Panic {
             thread: thread_name(),
             message: message(&*panic),
         };
-        // What the panic carries may panic again when it is dropped.
+        // The drop of the panic's payload may panic again.
         shield(|| drop(panic));
         if let Some(core) = home() {
             core.fail(why);
@@ -71,7 +71,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
 }
 
 impl Core {
-    /// The engine cannot go on. Called without any lock; only the first cause counts.
+    /// Fails the engine. Called without any lock; only the first cause is kept.
     pub(crate) fn fail(&self, why: EngineFailure) {
         if !self.lives() || self.failure.set(Box::new(why)).is_err() {
             return;
@@ -82,24 +82,24 @@ impl Core {
         self.flush_all();
         self.controls.begin_stop();
         self.end_waits();
-        // Last: startups that are under way are ended by their shards, which deliver what they flush.
+        // Last: the shards end startups in progress and deliver what they flush.
         self.shards.begin_stop();
     }
 
-    /// E2: an event could not be delivered. A program that relies on events cannot go on; connections end.
+    /// E2: an event could not be delivered. A program that relies on events cannot continue; connections end.
     pub(crate) fn go_down(&self, _: Shutdown) {
         self.flush_all();
         self.end_waits();
     }
 
-    /// Queue pairs of every kind.
+    /// The number of queue pairs of every kind.
     pub(crate) fn pair_count(&self) -> usize {
         let (qps, uds) = (self.function.all_qps(), self.function.all_uds());
         qps.len() + uds.len() + self.iscsi.all().len()
     }
 
-    /// Moves every queue pair to the error state, of every kind: posted work is flushed. One that panics does not keep
-    /// the others from it.
+    /// Moves the queue pairs of every kind to the error state: posted work is flushed. A panic for one of them does not affect the
+    /// others.
     pub(crate) fn flush_all(&self) {
         for qp in self.function.all_qps() {
             shield(|| {
@@ -129,13 +129,13 @@ impl Core {
         }
     }
 
-    /// Raises `DeviceFatal`, once, and wakes every thread that waits for something the engine would tell. It does not go
-    /// through the event queues: they may be what failed.
+    /// Raises `DeviceFatal`, once, and wakes every thread that waits for the engine. It bypasses the event queues, which may be
+    /// what failed.
     pub(crate) fn end_waits(&self) {
         if self.over.swap(true, Ordering::AcqRel) {
             return;
         }
-        // First: what was flushed is found by a thread that waits for completions.
+        // First: a thread that waits for completions finds the flushed ones.
         for notify in self.listeners.everybody() {
             shield(|| notify.end());
         }
@@ -147,7 +147,7 @@ impl Core {
         }
     }
 
-    /// Nothing is told any more: a thread must not begin to wait, as an answer.
+    /// An error if no notification will follow, so that a thread must not begin to wait.
     pub(crate) fn check_waits(&self) -> Result<(), Error> {
         if self.over.load(Ordering::Acquire) {
             self.check()?;
@@ -156,7 +156,7 @@ impl Core {
         Ok(())
     }
 
-    /// Why nothing is possible any more.
+    /// The error for calls after the end: the failure, or closed.
     pub(crate) fn closed(&self) -> Error {
         match self.failure.get() {
             Some(why) => Error::Failed(why.clone()),
@@ -183,7 +183,7 @@ impl Engine {
         self.core.failure.get().map(|why| &**why)
     }
 
-    /// Refused once the engine has failed, is down or was shut down: nothing would end a wait that begins now.
+    /// An error once the engine has failed, is down or was shut down: a wait that begins now would not be ended.
     pub fn check_waits(&self) -> Result<(), Error> {
         self.core.check_waits()
     }
@@ -215,7 +215,7 @@ impl Engine {
     }
 }
 
-/// Panics when its time comes.
+/// Panics when its timer expires.
 struct Panics;
 
 impl Served for Panics {

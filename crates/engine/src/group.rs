@@ -1,6 +1,6 @@
 //! The connections that complete their receives in one queue, served together: by a shard, or by a thread that polls the queue.
-//! It promises that a connection is served by somebody at any time: what is lent to a polling thread is taken back when
-//! that thread stays away or arms the queue. It refuses to lend on a whim: a few empty polls in a row must have come before.
+//! A group is lent to a polling thread after `lend_polls` consecutive empty polls, and returned to the shard when that thread arms the queue
+//! or does not poll for `lend_time` (with the exceptions in `expire`).
 
 mod absence;
 mod borrowed;
@@ -39,65 +39,65 @@ use reply::Reply;
 use sleeper::{Active, Loan};
 use trust::Trust;
 
-/// A polling thread tries so many connections directly; of more it asks which are ready.
+/// Up to so many connections a polling thread tries directly; with more it asks the poller which are ready.
 const FEW: usize = 4;
-/// Rounds of serving before others on the shard have their turn.
+/// Rounds of serving in one turn of the shard.
 const ROUNDS: usize = 8;
-/// A polling thread that posts to many connections may stay away from the queue so many times as long: who answers a
-/// batch of completions with as many long messages is busy, and comes back. With few connections it may as well spin on
-/// its memory, and wait for somebody to serve them. One that has no processor may stay away as long.
+/// A polling thread that posts to many connections may stay away for this multiple of `lend_time`: one that answers a batch of
+/// completions with as many long messages is busy, and comes back. With few connections it may instead be spinning on its memory,
+/// waiting for data that the shard must receive. A thread without a processor may stay away as long.
 const BUSY: u32 = 8;
-/// How long nothing is lent after it went wrong, at first and at most, in nanoseconds: it doubles each time.
+/// How long nothing is lent after a borrower stayed away, at first and at most, in nanoseconds: it doubles each time.
 const WARY: (u64, u64) = (20_000_000, 1_280_000_000);
 
-/// Connections of one completion queue.
+/// The connections of one completion queue.
 pub(crate) struct Group {
-    /// Itself, for the threads that borrow it.
+    /// For the threads that borrow it.
     own: Weak<Group>,
     core: Arc<Core>,
     shard: Arc<Shard>,
     token: u64,
     poller: Poller,
     members: RwLock<Members>,
-    /// Where datagrams of its queue pairs come in.
+    /// The UDP sockets of its datagram queue pairs.
     pub(crate) boxes: Boxes,
-    /// Empty polls in quick succession.
+    /// Consecutive empty polls.
     polls: AtomicU32,
     /// The last poll, in nanoseconds.
     polled: AtomicU64,
     /// A polling thread serves the group.
     lent: AtomicBool,
-    /// It has more than a few members.
+    /// It has more than [`FEW`] members.
     crowded: AtomicBool,
-    /// Somebody posted since the timer last looked; known of crowded groups only.
+    /// Requests were posted since the timer last expired; set in crowded groups only.
     posted: AtomicBool,
-    /// A poll found something since the timer last looked.
+    /// A poll found completions since the timer last expired.
     found: AtomicBool,
-    /// A thread that sleeps serves the group.
+    /// State of threads that sleep with the group.
     loan: Loan,
-    /// Who borrowed it last, when it is missed.
+    /// The last borrower, for the timer.
     absence: Absence,
-    /// How often it is looked for.
+    /// The timer's interval.
     trust: Trust,
-    /// Its members keep quiet for a moment.
+    /// Wake-up coalescing of its members.
     gathering: Gathering,
-    /// Threads that sleep in polls.
+    /// Sleeping in empty polls.
     nap: Nap,
-    /// Who waits for answers without polling.
+    /// Waiting for answers in posts.
     reply: Reply,
-    /// Who serves long messages better.
+    /// Comparison of shard and polling thread for long messages.
     bulk: Bulk,
-    /// A thread serves it by polling at this moment.
+    /// A thread serves the group by polling at this moment.
     at_work: AtomicBool,
-    /// A timer runs that takes the group back.
+    /// The timer that returns the group is set.
     timed: AtomicBool,
-    /// Nothing is lent before then: who borrowed it last stayed away while something waited, in nanoseconds.
+    /// Nothing is lent before this time, in nanoseconds: the last borrower stayed away while input waited, or the shard serves bulk traffic.
     wary_until: AtomicU64,
-    /// How long that is the next time it happens.
+    /// The interval for the next time.
     wariness: AtomicU64,
-    /// A polling thread put off acknowledgements of some members.
+    /// Acknowledgements of some members are deferred.
     owes: AtomicBool,
-    /// Who asks which members are ready does so alone.
+    /// Buffer for ready members; its holder is the only thread that queries the poller.
     asking: Mutex<Vec<Ready>>,
 }
 
@@ -143,17 +143,17 @@ impl Group {
         Ok(group)
     }
 
-    /// Datagrams of one of its queue pairs come in there.
+    /// Adds a UDP socket of one of its queue pairs.
     pub(crate) fn open(&self, mailbox: &Arc<Mailbox>) {
         self.boxes.join(mailbox, &self.lent);
     }
 
-    /// Who serves it while nobody polls.
+    /// The shard that serves the group while it is not lent.
     pub(crate) fn shard(&self) -> &Arc<Shard> {
         &self.shard
     }
 
-    /// The queue was polled and found empty: serves the group if it is lent, and lends it if that has happened often.
+    /// The queue was polled and empty: serves the group if it is lent, and lends it after enough such polls.
     pub(crate) fn polled_empty(&self) {
         let now = sys::now();
         self.serve_or_lend(now);
@@ -184,7 +184,7 @@ impl Group {
         }
     }
 
-    /// The queue was polled, and not in vain: whoever borrowed the group is there, and comes back when it is empty.
+    /// The poll found completions: the borrower is active, and serves the group when the queue is empty.
     pub(crate) fn polled_some(&self) {
         self.nap.end_row();
         if self.lent.load(Ordering::Relaxed) && !self.found.load(Ordering::Relaxed) {
@@ -192,7 +192,7 @@ impl Group {
         }
     }
 
-    /// Requests were posted to a member: whoever borrowed the group may be busy with that.
+    /// Requests were posted to a member: the borrower may be busy with that.
     pub(crate) fn note_post(&self) {
         let lent = self.lent.load(Ordering::Relaxed);
         if !lent || self.reply.held.load(Ordering::Relaxed) {
@@ -202,7 +202,7 @@ impl Group {
         }
     }
 
-    /// Has the shard look after the polling thread in a while, unless it will already.
+    /// Sets the timer that checks on the polling thread, unless it is set.
     fn time(&self, now: Time) {
         if !self.timed.swap(true, Ordering::SeqCst) {
             let while_away = self.core.config.lend_time * self.trust.times();
@@ -210,7 +210,7 @@ impl Group {
         }
     }
 
-    /// A turn by a thread that polls. One with long messages may take longer than a thread may stay away.
+    /// A turn of a polling thread. With long messages it may take longer than `lend_time`.
     fn serve_polling(&self, now: Time) {
         self.at_work.store(true, Ordering::Relaxed);
         self.poll_members(now);
@@ -222,7 +222,7 @@ impl Group {
         let mut owes = false;
         let (mut at, mut all) = (0, 1);
         while at < all {
-            // Not under the lock: whoever is served may leave, and then another one waits for the next poll.
+            // The lock is released for the turn: a member may leave in it, and then another one is served by the next poll.
             let connection = {
                 let members = self.members.read();
                 all = members.list.len();
@@ -239,7 +239,7 @@ impl Group {
         if owes {
             self.owe();
             if !self.lent.load(Ordering::SeqCst) {
-                // Taken back meanwhile, by one who may not have seen what we put off.
+                // Returned meanwhile by a thread that may not have seen what was deferred.
                 self.pay(false, &mut out);
             }
         }
@@ -249,7 +249,7 @@ impl Group {
         }
     }
 
-    /// A turn of every member that is ready; false if none was, or if somebody else is at it.
+    /// Serves every ready member; false if none was ready, or another thread does so.
     fn serve_ready(&self) -> bool {
         let Some(ready) = self.ask() else {
             return false;
@@ -262,7 +262,7 @@ impl Group {
         any
     }
 
-    /// Which members are ready; none if somebody else is asking.
+    /// The ready members; none if another thread queries the poller.
     fn ask(&self) -> Option<MutexGuard<'_, Vec<Ready>>> {
         let mut ready = self.asking.try_lock()?;
         let at_once = Some(Duration::ZERO);
@@ -270,7 +270,7 @@ impl Group {
         Some(ready)
     }
 
-    /// Every member that is among these.
+    /// Calls `serve` for every member among these.
     fn each(&self, ready: &[Ready], mut serve: impl FnMut(&dyn Member, Ready)) {
         for one in ready {
             let member = self.members.read().find(one.token);
@@ -282,15 +282,15 @@ impl Group {
 
     /// The queue is being armed: the shard serves the group again.
     ///
-    /// Not if its last borrower slept: it probably is about to sleep again, and serves it then. If it is not, the timer
-    /// finds out.
+    /// Not if its last borrower slept: it probably is about to sleep again, and serves the group then. If not, the timer returns
+    /// the group.
     pub(crate) fn take_back(&self) {
         self.return_to_shard(false);
     }
 
-    /// The same; `late` if its poller stayed away.
+    /// The same; `late` if the borrower stayed away.
     fn return_to_shard(&self, late: bool) {
-        // Who arms means to sleep, not to poll.
+        // A thread that arms the queue is about to sleep, not to poll.
         self.polls.store(0, Ordering::Relaxed);
         self.reply.reset();
         let slept = if late {
@@ -299,7 +299,7 @@ impl Group {
             self.loan.is_held()
         };
         let lent = self.lent.swap(false, Ordering::SeqCst);
-        // Who armed it and slept before serves it when it sleeps again.
+        // A thread that slept with the group before and arms the queue serves the group when it sleeps again.
         let listens = if late { lent || slept } else { lent && !slept };
         if late {
             self.hear_nobody();
@@ -317,15 +317,15 @@ impl Group {
         }
     }
 
-    /// Has the shard told of the next thing that is ready, also if it is so already.
+    /// Has the shard woken by the next ready member, or at once if one is ready.
     fn listen(&self) {
-        // Refused when the queue was destroyed meanwhile, and nobody needs to be told any more.
+        // Fails if the queue was destroyed meanwhile; no wake-up is needed then.
         let _ = self
             .shard
             .arm(&self.poller, self.token, Interest::READ_ONCE);
     }
 
-    /// Nobody needs the queue any more.
+    /// The queue was destroyed.
     pub(crate) fn retire(&self) {
         self.shard.unwatch(&self.poller);
         self.shard.forget(self.token);
@@ -335,7 +335,7 @@ impl Group {
 impl Served for Group {
     fn ready(self: Arc<Self>, _: Ready) {
         if self.lent.load(Ordering::Acquire) || self.loan.is_held() {
-            // Left unarmed: the borrower sees to it, and the timer takes it back.
+            // Left unarmed: the borrower serves it, and the timer returns it.
             return;
         }
         for _ in 0..ROUNDS {
@@ -349,7 +349,7 @@ impl Served for Group {
     fn expire(self: Arc<Self>, now: Time) {
         self.timed.store(false, Ordering::SeqCst);
         if let Some(Active(active)) = self.loan.sleeps() {
-            // Who sleeps with it serves it, and sets a timer when it wakes; while it keeps waking this one serves.
+            // A sleeping borrower serves the group and sets the timer when it wakes; while it wakes often, this timer is kept instead.
             if active || self.lent.load(Ordering::SeqCst) {
                 self.trust.grow();
                 self.time(now);
@@ -367,7 +367,7 @@ impl Served for Group {
         let (away, usual) = (now.since(there), self.core.config.lend_time);
         let posted = self.posted.swap(false, Ordering::Relaxed);
         if lent && away <= usual {
-            // It is there, as a thread that polls should be.
+            // The borrower polls as expected.
             self.wariness.store(WARY.0, Ordering::Relaxed);
             self.trust.grow();
         } else if away > usual * BUSY || away > usual && !posted && !self.may_be_late(lent, there) {
@@ -377,7 +377,7 @@ impl Served for Group {
                 self.grow_wary(now);
             }
         }
-        // Lent still, or again.
+        // Still lent, or again.
         if self.lent.load(Ordering::SeqCst) || self.loan.is_held() {
             self.time(now);
         }

@@ -1,16 +1,16 @@
-//! A habit that may pay: it is kept up as long as it does, and else tried again after more and more times without.
-//! It promises that who tries in vain does so ever more rarely, and trusts it again as soon as it paid once.
-//! It refuses to know what it is about.
+//! Exponential backoff for an optimistic strategy, counted in opportunities.
+//! While the strategy succeeds it is used each time. After a failure it is skipped, twice as often after each further one up to a limit; one
+//! success resets the backoff.
 
-/// Times without it after it was in vain: at first, and at most, since they double each time.
+/// Opportunities skipped after a failure: at first, and at most.
 const SKIP: (u32, u32) = (2, 64);
 
-/// Whether to do something that pays at times.
+/// The state of a backoff.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Habit {
-    /// So many times go by until it is tried again.
+    /// Opportunities to skip before the next attempt.
     skip: u32,
-    /// So many more if that is in vain.
+    /// How many to skip if that fails.
     then: u32,
 }
 
@@ -24,17 +24,17 @@ impl Default for Habit {
 }
 
 impl Habit {
-    /// It is tried now.
+    /// The strategy is to be used now.
     pub fn is_on(&self) -> bool {
         self.skip == 0
     }
 
-    /// A time went by without it.
+    /// An opportunity was skipped.
     pub fn pass(&mut self) {
         self.skip = self.skip.saturating_sub(1);
     }
 
-    /// It was tried, and paid or not.
+    /// The result of an attempt.
     pub fn learn(&mut self, paid: bool) {
         *self = match paid {
             true => Habit::default(),
@@ -50,7 +50,7 @@ impl Habit {
 mod tests {
     use super::*;
 
-    /// Times without it until it is tried.
+    /// Opportunities skipped until the next attempt.
     fn passes(habit: &mut Habit) -> u32 {
         let mut passes = 0;
         while !habit.is_on() {

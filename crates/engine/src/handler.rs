@@ -1,6 +1,6 @@
-//! Completion handlers: who is told of completions, on which processors, and before whom (N2 to N6).
-//! It promises that an id names one handler at a time, and that a queue can change its handler under traffic without a notification
-//! lost or doubled. It refuses to run handlers; signals and stations do.
+//! Completion handlers: which callback gets the events of a completion queue, on which processors, and with which priority (N2 to N6).
+//! An id belongs to one handler at a time, and a queue can change its handler under traffic without losing or doubling an
+//! event. Handlers are run by `signals` and `station`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,73 +13,73 @@ use verbena_nic::moderation::Moderation;
 use crate::error::Error;
 use crate::notice::Notify;
 
-/// Most handlers that an adapter can have: as many as processors that Linux lets a program choose among. Each has its vector in the
-/// map of duties and processors (E8, scheme 1); the 32 vectors of the flat map are no limit to them.
+/// The maximum number of handlers: the processors of a Linux CPU set. Each has its vector in the map of duties and processors (E8,
+/// scheme 1); the 32 vectors of the flat map do not limit them.
 pub const MAX_HANDLERS: u16 = 1024;
 
-/// The column of the first handler; before it come global events, those of RDMA, and queues without a handler.
+/// The column of the first handler; before it are those of global events, of RDMA events, and of queues without a handler.
 const FIRST: u16 = 3;
 
-/// Names a completion handler of one adapter.
+/// Identifies a completion handler of one adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HandlerId(pub u16);
 
-/// How soon a handler is served when others on its processor want to be (N6).
+/// The priority of a handler among the threads of its processors (N6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Class {
-    /// Before all others.
+    /// The highest: the default scheduling policy.
     Latency,
-    /// Before bulk.
+    /// Below it (`SCHED_BATCH`).
     #[default]
     Normal,
-    /// When nobody else wants to run there.
+    /// Only when no other thread is runnable (`SCHED_IDLE`).
     Bulk,
 }
 
 impl Class {
-    /// Every class, the first one first.
+    /// Every class, highest priority first.
     pub const ALL: [Class; 3] = [Class::Latency, Class::Normal, Class::Bulk];
 }
 
 /// Where a handler runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Place {
-    /// On whatever thread notices, at once: for those who do next to nothing.
+    /// At once on the thread that raises the event: for callbacks that do very little.
     #[default]
     Anywhere,
-    /// On threads of these processors.
+    /// On threads bound to these processors.
     Processors(Vec<u16>),
 }
 
-/// What a handler is told.
+/// The argument of a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
     /// The completion queue that has an entry.
     pub cq: u32,
-    /// What about the entry made it tell.
+    /// Which kind of entry raised the event.
     pub reason: Reason,
-    /// The handler that is told.
+    /// The handler that is called.
     pub handler: HandlerId,
 }
 
-/// A handler's code. It must not wait: it holds up all that share its thread.
+/// A handler's code. It must not block: other handlers share its thread.
 pub type Callback = Arc<dyn Fn(Completion) + Send + Sync>;
 
 /// A handler to register.
 #[derive(Clone, Default)]
 pub struct HandlerOptions {
-    /// What to run; none if it is enough that whoever listens to a queue is told.
+    /// What to run; none if the notification of the queue itself is enough.
     pub callback: Option<Callback>,
-    /// Where.
+    /// Where to run it.
     pub place: Place,
-    /// How soon.
+    /// Its priority.
     pub class: Class,
-    /// How often.
+    /// Its event moderation.
     pub moderation: Moderation,
 }
 
 impl HandlerOptions {
-    /// One that runs this, on whatever thread notices, not moderated.
+    /// A handler that runs this on the thread that raises the event, without moderation.
     pub fn new(callback: impl Fn(Completion) + Send + Sync + 'static) -> HandlerOptions {
         HandlerOptions {
             callback: Some(Arc::new(callback)),
@@ -99,10 +99,10 @@ impl core::fmt::Debug for HandlerOptions {
     }
 }
 
-/// A handler that is registered.
+/// A registered handler.
 pub(crate) struct Handler {
     pub(crate) id: HandlerId,
-    /// Tells it from others that had its id before.
+    /// Distinguishes it from earlier handlers with the same id.
     life: u16,
     pub(crate) callback: Option<Callback>,
     class: AtomicU8,
@@ -141,17 +141,17 @@ impl Handlers {
         }
     }
 
-    /// How many there can be (N2).
+    /// The maximum number of handlers (N2).
     pub(crate) fn limit(&self) -> u16 {
         self.slots.len() as u16
     }
 
-    /// Columns of the message-vector map: handlers and what comes before them.
+    /// Columns of the message-vector map: those of the handlers and those before.
     pub(crate) fn columns(&self) -> u16 {
         columns(self.limit())
     }
 
-    /// Registers one (N3).
+    /// Registers a handler (N3).
     pub(crate) fn add(&self, options: &HandlerOptions) -> Result<Arc<Handler>, Error> {
         for (at, slot) in self.slots.iter().enumerate() {
             let mut slot = slot.write();
@@ -179,31 +179,31 @@ impl Handlers {
         })
     }
 
-    /// The handler that a notification was meant for, if it is still there.
+    /// The handler that a notification is for, if it is still registered.
     pub(crate) fn on(&self, way: Way) -> Option<Arc<Handler>> {
         let handler = self.find(of_column(way.column)?).ok()?;
         (handler.life == way.life).then_some(handler)
     }
 
-    /// Clears one; it is told nothing more, but for what it is being told.
+    /// Unregisters a handler; a call in progress is completed, and no further one begins.
     pub(crate) fn remove(&self, handler: &Arc<Handler>) {
         let gone = {
             let mut slot = self.slots[usize::from(handler.id.0)].write();
-            // Another may have been as fast, and its id be somebody else's by now.
+            // Another thread may have removed it already, and the id may belong to a new handler.
             let ours = slot.as_ref().is_some_and(|now| Arc::ptr_eq(now, handler));
             if ours { slot.take() } else { None }
         };
-        // Without the lock: it may take what the program put into its callback along.
+        // Dropped without the lock: the callback may own objects of the program.
         drop(gone);
     }
 
-    /// Held over a change of where or how soon a handler runs: its thread must be that of both.
+    /// Held while the processors or the class of a handler change: its thread must match both.
     pub(crate) fn change(&self) -> MutexGuard<'_, ()> {
         self.changes.lock()
     }
 }
 
-/// Columns that so many handlers make.
+/// Columns for this number of handlers.
 pub(crate) const fn columns(handlers: u16) -> u16 {
     FIRST + handlers
 }
@@ -213,12 +213,12 @@ pub(crate) fn column(id: HandlerId) -> u16 {
     FIRST + id.0
 }
 
-/// The handler of a column, if it is one's.
+/// The handler of a column, if it has one.
 pub(crate) fn of_column(column: u16) -> Option<HandlerId> {
     column.checked_sub(FIRST).map(HandlerId)
 }
 
-/// The way of a notification: a column of the map, and which of the handlers that had it.
+/// The route of a notification: a column of the map, and which of the handlers that had this column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Way {
     pub(crate) column: u16,
@@ -226,10 +226,10 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    /// That of queues without a handler: whoever listens to the queue itself is told at once.
+    /// That of queues without a handler: the queue's own notification is called at once.
     pub(crate) const DEFAULT: Way = Way { column: 2, life: 0 };
 
-    /// As the second object of an entry.
+    /// As the second object of an event queue entry.
     pub(crate) fn pack(self) -> u32 {
         u32::from(self.life) << 16 | u32::from(self.column)
     }
@@ -246,29 +246,29 @@ impl Way {
     }
 }
 
-/// Where the notifications of a completion queue go (N4).
+/// Where the events of a completion queue go (N4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// This way.
+    /// This route.
     By(Way),
-    /// Nowhere: they are kept.
+    /// They are kept until a handler is attached.
     Detached,
 }
 
-/// What is known of a completion queue that may be armed.
+/// The notification state of a completion queue.
 struct Listener {
     target: Target,
     notify: Option<Arc<dyn Notify>>,
-    /// It told while it was detached.
+    /// An event raised while it was detached.
     owed: Option<Reason>,
 }
 
-/// Completion queues and who is told of their completions.
+/// Completion queues and the recipients of their events.
 #[derive(Default)]
 pub(crate) struct Listeners(RwLock<HashMap<u32, Listener>>);
 
 impl Listeners {
-    /// A queue is there.
+    /// Adds a queue.
     pub(crate) fn add(&self, cq: u32, target: Target) {
         let listener = Listener {
             target,
@@ -283,7 +283,7 @@ impl Listeners {
         drop(gone);
     }
 
-    /// Who is told besides the handler.
+    /// Sets what is notified in addition to the handler.
     pub(crate) fn set_notify(&self, cq: u32, notify: Option<Arc<dyn Notify>>) {
         let before = match self.0.write().get_mut(&cq) {
             Some(listener) => core::mem::replace(&mut listener.notify, notify),
@@ -292,7 +292,7 @@ impl Listeners {
         drop(before);
     }
 
-    /// Notifications go elsewhere from now on; returns one that was kept.
+    /// Changes the route; returns an event that was kept.
     pub(crate) fn set_target(&self, cq: u32, target: Target) -> Option<Reason> {
         let mut all = self.0.write();
         let listener = all.get_mut(&cq)?;
@@ -303,7 +303,7 @@ impl Listeners {
         }
     }
 
-    /// The queues of a handler that is cleared keep their notifications until they get another one.
+    /// The queues of an unregistered handler keep their events until they get another one.
     pub(crate) fn detach_all(&self, way: Way) {
         for listener in self.0.write().values_mut() {
             if listener.target == Target::By(way) {
@@ -316,7 +316,7 @@ impl Listeners {
         Some(self.0.read().get(&cq)?.target)
     }
 
-    /// The handler that a queue has.
+    /// The handler of a queue.
     pub(crate) fn handler(&self, cq: u32) -> Option<HandlerId> {
         match self.target(cq)? {
             Target::By(way) => of_column(way.column),
@@ -324,7 +324,7 @@ impl Listeners {
         }
     }
 
-    /// The queue told; keeps that if nobody is there to hear it. Else, where it goes.
+    /// The route of an event of this queue; none if the queue is detached, and then the event is kept.
     pub(crate) fn route(&self, cq: u32, reason: Reason) -> Option<Way> {
         match self.target(cq)? {
             Target::By(way) => Some(way),
@@ -332,7 +332,7 @@ impl Listeners {
                 let mut all = self.0.write();
                 let listener = all.get_mut(&cq)?;
                 match listener.target {
-                    // Attached a moment ago.
+                    // Attached meanwhile.
                     Target::By(way) => Some(way),
                     Target::Detached => {
                         listener.owed = Some(reason);
@@ -343,7 +343,7 @@ impl Listeners {
         }
     }
 
-    /// A notification found nobody on its way; true if the queue goes another way by now. Else it is kept.
+    /// The handler of this route was gone; true if the queue has another route now. Otherwise the event is kept.
     pub(crate) fn reroute(&self, cq: u32, way: Way, reason: Reason) -> bool {
         let mut all = self.0.write();
         let Some(listener) = all.get_mut(&cq) else {
@@ -359,7 +359,7 @@ impl Listeners {
         true
     }
 
-    /// Whoever listens to any queue.
+    /// The notifications of all queues.
     pub(crate) fn everybody(&self) -> Vec<Arc<dyn Notify>> {
         let all = self.0.read();
         all.values().filter_map(|l| l.notify.clone()).collect()

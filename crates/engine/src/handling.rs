@@ -1,6 +1,5 @@
-//! What a program can ask about notification: handlers, their processors and classes, moderation, and a look at every event.
-//! It promises that a refused request changes nothing, and that changes count under traffic.
-//! It refuses to run anything; the pipeline does.
+//! The engine's calls about notification: handlers, their processors and classes, moderation, and observers of all events.
+//! A call that fails changes nothing, and changes take effect under traffic.
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use crate::handler::{Class, Handler, HandlerId, HandlerOptions, Place, column};
 use crate::pipeline::Observer;
 use crate::shard::next_token;
 
-/// Ends an observation when it is dropped.
+/// Ends the observation when dropped.
 #[derive(Debug)]
 pub struct Observation {
     core: Arc<Core>,
@@ -32,7 +31,7 @@ impl Drop for Observation {
 }
 
 impl Engine {
-    /// How many completion handlers there can be (N2).
+    /// The maximum number of completion handlers (N2).
     pub fn handler_limit(&self) -> u16 {
         self.core.handlers.limit()
     }
@@ -40,7 +39,7 @@ impl Engine {
     /// Registers a completion handler (N3).
     pub fn set_handler(&self, options: &HandlerOptions) -> Result<HandlerId, Error> {
         self.core.check()?;
-        // What can be refused is looked at before anything changes.
+        // Checked before anything changes.
         let delivery = self.delivery(&options.place, options.class)?;
         let handler = self.core.handlers.add(options)?;
         let vector = column(handler.id);
@@ -53,9 +52,9 @@ impl Engine {
         Ok(handler.id)
     }
 
-    /// Clears a completion handler (N3). Its queues keep their notifications until they get another handler.
+    /// Unregisters a completion handler (N3). Its queues keep their events until they get another handler.
     pub fn clear_handler(&self, id: HandlerId) -> Result<(), Error> {
-        // Also of an engine that is shut down: its callback may hold what the program wants to let go of.
+        // Also after a shutdown: the callback may own objects that the program wants to drop.
         if !self.core.lives() {
             return Err(Error::Closed);
         }
@@ -65,11 +64,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Serves a handler sooner or later than others on its processors, from now on (N6).
+    /// Changes the priority of a handler (N6).
     pub fn set_class(&self, id: HandlerId, class: Class) -> Result<(), Error> {
         let _change = self.core.handlers.change();
         let handler = self.find(id)?;
-        // Its thread must be there before anything is sent to it.
+        // The thread must exist before a signal is sent to it.
         let vector = column(id);
         if let Some(Delivery::Pinned(at)) = self.core.interrupts.vectors().delivery(vector) {
             self.core.stations.open(at, class)?;
@@ -78,7 +77,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Runs a handler elsewhere from now on (E11).
+    /// Changes where a handler runs (E11).
     pub fn place_handler(&self, id: HandlerId, place: &Place) -> Result<(), Error> {
         let _change = self.core.handlers.change();
         let handler = self.find(id)?;
@@ -86,13 +85,13 @@ impl Engine {
         self.deliver(column(id), delivery)
     }
 
-    /// Tells a handler less often, from now on (E6).
+    /// Changes the event moderation of a handler (E6).
     pub fn moderate(&self, id: HandlerId, moderation: Moderation) -> Result<(), Error> {
         let handler = self.find(id)?;
         self.moderate_column(column(handler.id), moderation)
     }
 
-    /// Shows every event to `observer`, on whatever thread serves it, until the observation is dropped.
+    /// Calls `observer` with every event, on the thread that serves it, until the observation is dropped.
     pub fn observe(&self, observer: Observer) -> Observation {
         let token = next_token();
         if self.core.lives() {
@@ -104,7 +103,7 @@ impl Engine {
         }
     }
 
-    /// Raises an event that the adapter has no source for: of a channel, of memory, of the link, of management.
+    /// Raises an event for which the adapter has no source: of a channel, of memory, of the link, of management.
     pub fn inject(&self, cause: Cause, origin: Origin) -> Result<(), Error> {
         self.core.check()?;
         let injected = self.core.inject(cause, origin);
@@ -116,7 +115,7 @@ impl Engine {
         self.core.interrupts.down()
     }
 
-    /// Signals given so far, and accesses to the adapter's registers that serving them took (E12).
+    /// Signals so far, and accesses to the adapter's registers to serve them (E12).
     pub fn interrupts(&self) -> (u64, Accesses) {
         let interrupts = &self.core.interrupts;
         (interrupts.fired(), interrupts.accesses())
@@ -147,7 +146,7 @@ impl Engine {
         }
         let done = self.core.interrupts.moderate(queue, moderation);
         done.map_err(InterruptError::from)?;
-        // What was held by the old rule is told now.
+        // Delivers what was held by the old moderation.
         self.core.tick(crate::sys::now());
         Ok(())
     }

@@ -1,6 +1,6 @@
-//! How the two ends of a connection that was made by hand know each other: what was said in the startup, and what the
-//! first frame of either must prove (docs/extensions.md). It promises that a stream begins only in the life that asked
-//! for it, and with a peer that knows the shared key. It refuses to dial.
+//! Identifies both ends of an out-of-band connection: what this end sent in the startup, and the nonces of both sides' first frames
+//! (docs/extensions.md). A stream begins only for the life of the queue pair that asked for it, and with a peer that has the shared key,
+//! if there is one.
 
 use core::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -12,20 +12,20 @@ use crate::error::Error;
 use crate::life::Life;
 use crate::proof;
 
-/// What one end has said, in which life of its queue pair.
+/// What one end has sent, and in which life of its queue pair.
 #[derive(Clone)]
 pub(crate) struct Introduction {
     life: Weak<Life>,
-    /// Names the life: each has its own.
+    /// Identifies the life: each has its own.
     nonce: u64,
     words: Words,
 }
 
 #[derive(Clone)]
 pub(crate) enum Words {
-    /// We called.
+    /// This end called.
     Called(Box<Call>),
-    /// We were called; what the caller's first frame must prove.
+    /// This end was called; the nonce that the caller's first frame must contain.
     Answered { demands: u64 },
     /// The queue pair is its own peer.
     Itself,
@@ -34,9 +34,9 @@ pub(crate) enum Words {
 /// The nonces of the first frames.
 #[derive(Clone, Copy)]
 pub(crate) struct Nonces {
-    /// Ours.
+    /// In the first frame of this end.
     pub(crate) ours: u64,
-    /// The peer's.
+    /// Required in the first frame of the peer.
     pub(crate) demanded: u64,
 }
 
@@ -50,7 +50,7 @@ impl Introduction {
         self.life.upgrade().ok_or(Error::Closed)
     }
 
-    /// The startup is over: what the first frames must show, if the peer has said what it must.
+    /// At the end of the startup: the nonces of the first frames, if the peer's answer is valid.
     pub(crate) fn conclude(
         &self,
         agreement: &Agreement,
@@ -80,13 +80,13 @@ impl Introduction {
         })
     }
 
-    /// The life has its connection, if it still wants this one and `begin` can begin it.
+    /// Attaches the connection to the life, if that still wants this one and `begin` succeeds.
     pub(crate) fn join<R>(&self, begin: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
         let called = !matches!(self.words, Words::Answered { .. });
         self.life()?.join(self.nonce, called, begin)
     }
 
-    /// The connection is over, or never was.
+    /// The connection has ended, or was not established.
     pub(crate) fn parted(&self) {
         if let Some(life) = self.life.upgrade() {
             life.parted(self.nonce);

@@ -1,4 +1,4 @@
-//! Which sources are refused, and how often that is told.
+//! Tests of the access lists: which sources are refused, and how often that is reported.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -83,7 +83,7 @@ fn sources_without_number_are_told_of_together() {
         told += usize::from(recent.note(source(n), began).is_some());
     }
     assert_eq!((told, recent.sources.len()), (SOURCES + 1, SOURCES));
-    // Their places are free again, and the others are told of with their number.
+    // After the period the sources are tracked anew.
     let later = began + PERIOD;
     let fresh = recent.note(source(20_000), later).unwrap();
     assert_eq!(fresh, (Some(source(20_000)), 1));

@@ -1,4 +1,4 @@
-//! Tests of the network side of the profile: who may have which connection, by every kind of rule.
+//! Tests of the network rules of the profile, for every kind of rule.
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn what_a_rule_gives_to_another_device_is_refused_with_both_names() {
     assert_eq!(refused(&second, "127.0.0.2:80", None), None);
     assert!(refused(&second, "127.0.0.1:7", None).is_some());
     assert_eq!(refused(&first, "127.0.0.1:7", None), None);
-    // A port before an address, and a connection before both.
+    // A rule for a port takes precedence over one for an address, a rule for a connection over both.
     for claims in [&first, &second] {
         assert!(refused(claims, "127.0.0.2:3260", None).is_some());
         assert!(refused(claims, "0.0.0.0:3260", None).is_some());
@@ -42,9 +42,9 @@ fn what_a_rule_gives_to_another_device_is_refused_with_both_names() {
     assert!(refused(&first, "127.0.0.1:9", Some("127.0.0.3:5")).is_some());
     assert_eq!(refused(&second, "127.0.0.1:9", Some("127.0.0.3:5")), None);
     assert_eq!(refused(&first, "127.0.0.1:9", Some("127.0.0.3:6")), None);
-    // As a socket of version 6 sees it.
+    // The mapped address that an IPv6 socket reports.
     assert!(refused(&first, "[::ffff:127.0.0.2]:1", None).is_some());
-    // What no rule is about is whose socket it is, of devices that no profile knows, too.
+    // Connections that match no rule are allowed, also to devices that the profile does not name.
     let tenant = first.of("verbena0v9");
     assert_eq!(refused(&tenant, "127.0.0.1:80", None), None);
     assert!(refused(&tenant, "127.0.0.2:80", None).is_some());

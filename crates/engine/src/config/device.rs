@@ -1,6 +1,5 @@
-//! Which addresses the adapter has.
-//! It promises that an explicit choice is kept or refused, never replaced.
-//! It refuses to look for addresses itself: it is told what the machine has.
+//! The setting `device`: which addresses the adapter has.
+//! An explicit choice is used as it is or fails; it is never replaced. The addresses of the machine are an argument of [`Device::resolve`].
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -13,10 +12,10 @@ pub struct Interface {
     pub ip: IpAddr,
 }
 
-/// The choice.
+/// The setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Device {
-    /// The first address that others can reach, else loopback.
+    /// The first address that is neither loopback nor link-local, else 127.0.0.1.
     Auto,
     /// All addresses of an interface.
     Interface(String),
@@ -25,9 +24,9 @@ pub enum Device {
 }
 
 impl Device {
-    /// The addresses, of those that the machine has; none if the choice names an interface that it has not.
+    /// The addresses, out of those of the machine; none if the named interface has no usable one.
     pub fn resolve(&self, machine: &[Interface]) -> Option<Vec<IpAddr>> {
-        // Without the number of its interface a link-local address leads nowhere.
+        // A link-local address is ambiguous without the index of its interface.
         let usable = machine.iter().filter(|i| !link_local(i.ip));
         match self {
             Device::Auto => {
@@ -38,7 +37,7 @@ impl Device {
                 let its: Vec<IpAddr> = usable.filter(|i| i.name == *name).map(|i| i.ip).collect();
                 (!its.is_empty()).then_some(its)
             }
-            // Whether the machine has them is seen when they are bound; it may get them later.
+            // Not compared with the machine's addresses: it may get them later, and `bind` fails if it has not.
             Device::Addresses(addresses) => Some(addresses.clone()),
         }
     }

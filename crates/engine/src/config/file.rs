@@ -1,6 +1,6 @@
-//! The configuration file: TOML, one entry per setting.
-//! It promises each entry as the text that the environment would hold, with its line, so that both are read alike.
-//! It refuses shapes that no setting has, such as dates and lists in lists.
+//! Reads the configuration file: TOML, one entry per setting.
+//! Each entry becomes the text that an environment variable would hold, with its line number. Floating-point numbers, dates and nested
+//! lists are refused.
 
 use toml::de::{DeTable, DeValue};
 
@@ -23,7 +23,7 @@ impl Entry {
     }
 }
 
-/// Everything that the file says, or what is wrong with it.
+/// All entries of the file, or the problem that it is not TOML.
 pub(super) fn entries(file: &File<'_>) -> Vec<Result<Entry, Problem>> {
     let origin = |at: usize| Origin::File(file.name.to_owned(), line(file.text, at));
     let table = match DeTable::parse(file.text) {
@@ -32,7 +32,7 @@ pub(super) fn entries(file: &File<'_>) -> Vec<Result<Entry, Problem>> {
             let at = error.span().map_or(0, |span| span.start);
             let said = file.text.lines().nth(line(file.text, at) - 1);
             let problem = Problem {
-                // Only the name of a setting: the file may be another one, named by mistake or to have it shown.
+                // Only the name of a setting is shown: the path may be that of another file, by mistake or in order to have it printed.
                 key: said
                     .and_then(|said| said.split('=').next())
                     .map_or("…", |key| shown(key.trim()))
@@ -64,7 +64,7 @@ pub(super) fn entries(file: &File<'_>) -> Vec<Result<Entry, Problem>> {
     table.get_ref().iter().map(entry).collect()
 }
 
-/// The value as the environment would hold it.
+/// The value as an environment variable would hold it.
 fn text(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),

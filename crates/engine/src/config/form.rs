@@ -1,6 +1,5 @@
-//! How values are written: numbers, sizes, times, switches, words and lists.
-//! It promises that whatever it shows it also reads, and that it can say in words what it takes.
-//! It refuses units that are left out: a bare 5 is no time.
+//! Text forms of values: numbers, sizes, times, switches, words and lists.
+//! What `show` prints `read` accepts (except secrets); `wants` describes the accepted texts. A time needs a unit unless it is 0.
 
 use core::net::IpAddr;
 use core::ops::RangeInclusive;
@@ -15,7 +14,7 @@ use super::networks::Networks;
 use super::peers::{Network, Peers};
 use super::settings::PROFILES;
 
-/// A way of writing values of a type.
+/// The text form of a type.
 pub(super) trait Form<T> {
     fn read(&self, text: &str) -> Option<T>;
     fn show(&self, value: &T) -> String;
@@ -44,7 +43,7 @@ fn wide<T: TryInto<u64>>(value: T) -> u64 {
     value.try_into().unwrap_or(u64::MAX)
 }
 
-/// The name of a device, as programs are given it on their command lines.
+/// The name of a device, as given to programs on their command lines.
 pub(super) struct Label;
 
 impl Form<String> for Label {
@@ -210,7 +209,7 @@ impl Form<RangeInclusive<u16>> for Ports {
     fn read(&self, text: &str) -> Option<RangeInclusive<u16>> {
         let (first, last) = text.split_once('-')?;
         let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        // Numbers below 1024 stand for queue pairs that nobody dials.
+        // The port is the upper part of a queue pair number; numbers below 1024 << 8 are not connected by number.
         (1024 <= first && first <= last).then_some(first..=last)
     }
 
@@ -275,7 +274,7 @@ impl Form<Device> for Devices {
         if let Some(addresses) = addresses {
             return Some(Device::Addresses(addresses));
         }
-        // What Linux takes as a name, without what looks like a mistyped address.
+        // Names that Linux accepts for interfaces, without those that may be a mistyped address.
         let name = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
         let letters = text.starts_with(|c: char| c.is_ascii_alphabetic());
         let sane = letters && text.len() <= 15 && text.chars().all(name);

@@ -1,6 +1,5 @@
-//! The shared key of adapters that trust each other.
-//! It promises not to show itself, neither in lists nor in debug output.
-//! It refuses to be short enough to be guessed, or endless.
+//! The key that adapters share to authenticate each other.
+//! Its length is limited on both sides, and neither [`fmt::Debug`] nor lists of settings show it.
 
 use core::fmt;
 

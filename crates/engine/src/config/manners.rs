@@ -1,6 +1,5 @@
-//! What the settings mean towards one peer.
-//! It promises one answer for each question that a connection asks, from the settings and the little that is known of the peer.
-//! It refuses to know the connection itself.
+//! Values computed from the settings for one peer: startup terms, frame length, use of RFC 7306.
+//! The input is the settings and the peer's profile; the connection is not known here.
 
 use core::net::IpAddr;
 
@@ -18,7 +17,7 @@ impl Settings {
         self.peers.find(peer).unwrap_or(self.profile)
     }
 
-    /// What the peer turned out to be: whoever agreed to the extensions is a Verbena, and whoever did not is none.
+    /// The profile after the startup: a peer that agreed to the extensions is a Verbena, one that did not is not.
     pub fn met(&self, expected: Profile, extensions: bool) -> Profile {
         match (extensions, expected) {
             (true, _) => Profile::Verbena,
@@ -27,7 +26,7 @@ impl Settings {
         }
     }
 
-    /// What we bring to the startup with such a peer.
+    /// The terms that this side offers to such a peer.
     pub fn terms(&self, expected: Profile, same_host: bool) -> Terms {
         Terms {
             revision: self.mpa_revision,
@@ -36,7 +35,7 @@ impl Settings {
             ird: self.ird,
             ord: self.ord,
             rtr: self.rtr,
-            // The peer-to-peer model without a message to open it would be a promise that nobody keeps (RFC 6581 §9.2).
+            // The peer-to-peer model needs at least one ready-to-receive message (RFC 6581 §9.2).
             peer_to_peer: self.rtr.send || self.rtr.write || self.rtr.read,
             extensions: self.extensions && expected == Profile::Verbena,
             timeout: self.startup_timeout,
@@ -54,11 +53,11 @@ impl Settings {
 
     /// Whether such a peer is sent the messages of RFC 7306.
     pub fn takes_rfc7306(&self, met: Profile) -> bool {
-        // Nothing on the wire tells (RFC 7306 negotiates nothing), so a peer has to be known for it.
+        // RFC 7306 has no negotiation, so support must be known from the profile.
         met == Profile::Verbena || self.rfc7306.or(false)
     }
 
-    /// How many completion handlers there can be (N2).
+    /// The maximum number of completion handlers (N2).
     pub fn handlers(&self) -> u16 {
         let usual = || usual_handlers(sys::parallelism());
         self.handlers.unwrap_or_else(usual)
@@ -89,7 +88,7 @@ impl Settings {
 #[cfg(test)]
 mod tests;
 
-/// N2: one handler per processor, if nobody says how many.
+/// N2: one handler per processor, unless the setting gives a number.
 pub(super) fn usual_handlers(processors: usize) -> u16 {
     u16::try_from(processors).map_or(MAX_HANDLERS, |n| n.clamp(1, MAX_HANDLERS))
 }

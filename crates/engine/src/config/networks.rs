@@ -1,5 +1,5 @@
 //! Lists of networks, for the settings `allow` and `deny`.
-//! They are short, so that looking through all of them for each connection and datagram costs little.
+//! They are searched linearly for each connection and datagram, as they are short.
 
 use core::net::IpAddr;
 

@@ -1,6 +1,5 @@
-//! Which peers are known to be what: networks with their profiles.
-//! It promises that the narrowest network that holds an address decides.
-//! It refuses to learn: what a peer turns out to be belongs to its connection.
+//! The setting `peers`: networks with the profiles expected there.
+//! The longest prefix that matches an address decides. What a peer turns out to be is kept in its connection, not here.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -10,7 +9,7 @@ use super::words::Profile;
 /// Bits that all IPv4-mapped addresses begin with (RFC 4291 §2.5.5.2).
 const MAPPED: u8 = 96;
 
-/// All addresses that begin alike.
+/// All addresses with a common prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
     ip: IpAddr,
@@ -18,7 +17,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// The first `bits` bits of `ip`; none if it has fewer. A network of IPv4-mapped addresses is one of IPv4.
+    /// The first `bits` bits of `ip`; none if it has fewer. A network of IPv4-mapped addresses becomes one of IPv4.
     pub fn new(ip: IpAddr, bits: u8) -> Option<Network> {
         if bits > width(ip) {
             return None;
@@ -64,12 +63,12 @@ impl fmt::Display for Network {
     }
 }
 
-/// Networks and what is there.
+/// Networks and their profiles.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Peers(pub Vec<(Network, Profile)>);
 
 impl Peers {
-    /// What is known of this address.
+    /// The profile of the narrowest network that contains this address.
     pub fn find(&self, ip: IpAddr) -> Option<Profile> {
         let ip = ip.to_canonical();
         let holding = self.0.iter().filter(|(network, _)| network.holds(ip));

@@ -1,6 +1,5 @@
-//! Settings that say as what the adapter appears: logical devices and owners of packets (V2).
-//! They promise that what is written is what is meant, and that a profile which makes no sense is a problem with its reason.
-//! They refuse to say what follows; the profile does ([`verbena_nic::profile`]).
+//! The settings `presents` and `owners`: logical devices and network rules (V2).
+//! Here they are parsed and printed; their meaning is that of [`verbena_nic::profile`], and an invalid profile is a problem with its reason.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -102,7 +101,7 @@ fn end(text: &str) -> Option<(Option<IpAddr>, Option<u16>)> {
 }
 
 impl Settings {
-    /// As what the adapter appears (V2).
+    /// The device profile of the settings (V2).
     pub fn device_profile(&self) -> Result<DeviceProfile, ProfileError> {
         let devices = self.presents.clone().unwrap_or_else(|| {
             let others = (1..=self.functions).map(|n| format!("{}v{n}", self.name));
@@ -112,10 +111,10 @@ impl Settings {
         DeviceProfile::new(devices, self.owners.clone())
     }
 
-    /// What the function that has this name is for; without a name it is the physical one. Those that no profile knows are for
-    /// what that one is for.
+    /// The services of the function of this name; without a name, of the physical function. A name that is not in the profile has the
+    /// services of the physical function.
     pub(crate) fn services(&self, name: Option<&str>) -> Services {
-        // Settings with a profile that makes no sense are not read.
+        // `Config` accepts only valid profiles, so this does not fail.
         let Ok(profile) = self.device_profile() else {
             return Services::default();
         };
@@ -124,7 +123,7 @@ impl Settings {
         device.map_or(Services::default(), Logical::there)
     }
 
-    /// What is wrong with the profile, if something is.
+    /// The problem of the profile, if it is invalid.
     pub(super) fn profile_problem(&self) -> Option<Problem> {
         if let (Some(presents), 1..) = (&self.presents, self.functions) {
             let why = "wanted is 0 beside presents, which says how many devices there are";

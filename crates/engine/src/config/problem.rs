@@ -1,22 +1,21 @@
-//! What is wrong with a configuration: the key, the value, where it was said, and what would be right.
-//! It promises one sentence per problem, and all problems at once.
-//! It refuses to repeat secrets, and of a file it repeats nothing but names of settings: the file may be another one, which who
-//! reads the message may not read.
+//! Problems of a configuration: key, value, where it was set, and what is accepted.
+//! All problems are collected, one sentence each. No message repeats a secret; of a file only names of settings are repeated, because the
+//! path may be that of a file which the reader of the message may not read.
 
 use core::fmt;
 
 use super::settings::KEYS;
 
-/// Where something was said.
+/// Where a value was set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// In a file, on a line.
     File(String, usize),
-    /// In this variable of the environment.
+    /// In this environment variable.
     Environment(String),
     /// By the program.
     Call,
-    /// By several settings together.
+    /// By several settings that contradict each other.
     Together,
 }
 
@@ -31,17 +30,17 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}: {key} = {value:?}: {remedy}")]
 pub struct Problem {
-    /// The key, as it was written; hidden if it stands in a file and is no setting's name.
+    /// The key, as it was written; hidden if it stands in a file and is not the name of a setting.
     pub key: String,
     /// The value, as it was written; hidden if it is a secret, or stands in a file.
     pub value: String,
-    /// Where.
+    /// Where it was set.
     pub origin: Origin,
-    /// What would be right.
+    /// What is accepted.
     pub remedy: String,
 }
 
@@ -98,13 +97,13 @@ impl Problem {
     }
 }
 
-/// A key of a file as messages may show it.
+/// A key of a file as messages show it: hidden unless it is the name of a setting.
 pub(super) fn shown(key: &str) -> &str {
     let known = KEYS.iter().any(|known| known.name == key);
     if known { key } else { "…" }
 }
 
-/// All that is wrong.
+/// All problems of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Problems(Vec<Problem>);
 
@@ -122,7 +121,7 @@ impl Problems {
         self.0.extend(more);
     }
 
-    /// What was made, if nothing is wrong with it.
+    /// `made`, if there are no problems.
     pub(super) fn or<T>(self, made: T) -> Result<T, Problems> {
         if self.0.is_empty() {
             Ok(made)
@@ -150,11 +149,11 @@ impl fmt::Display for Problems {
 
 impl core::error::Error for Problems {}
 
-/// Letters to add, drop or change to get from one word to the other (Levenshtein).
+/// Levenshtein distance: characters to insert, delete or replace.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
-    // Longer words than any of ours are far from all of them, and need not be measured in full.
+    // A name longer than any setting is far from all of them; 64 characters are enough.
     for (i, a) in from.chars().take(64).enumerate() {
         let mut corner = i;
         let mut left = i + 1;

@@ -1,4 +1,4 @@
-//! Tests of the configuration: who wins, what is refused and in which words, and that the documentation lists it all.
+//! Tests of the configuration: precedence, errors and their messages, and that the documentation lists every setting.
 
 use core::time::Duration;
 
@@ -44,7 +44,7 @@ fn every_default_can_be_written_and_read_back() {
 #[test]
 fn every_key_refuses_nonsense_by_name() {
     for row in Config::default().describe() {
-        // Any text names a file, but none that is empty.
+        // Any text but the empty one is a file name.
         let is_file = matches!(row.key, "key_file" | "tls_cert" | "tls_key" | "tls_ca");
         let nonsense = if is_file { "" } else { "?!" };
         let problems = Config::default().set(row.key, nonsense).unwrap_err();
@@ -166,7 +166,7 @@ fn settings_that_contradict_each_other_are_refused() {
     );
     let off = format!("key = \"{key}\"\nextensions = false");
     assert!(sentences(&off, &[]).concat().contains("wanted is on"));
-    // Both at once are fine.
+    // Both set consistently are accepted.
     from("redial_min = \"1s\"\nredial_max = \"2s\"", &[]).unwrap();
 }
 
@@ -181,11 +181,11 @@ fn a_key_is_kept_and_never_shown() {
     let long = "s3cret".repeat(1000);
     let sentence = sentences("", &[("VERBENA_KEY", &long)]).concat();
     assert!(!sentence.contains("s3cret"), "{sentence}");
-    // One that can be guessed is an error that says what would not be.
+    // A short key is refused with a message that names the accepted length.
     let sentence = sentences("", &[("VERBENA_KEY", "s3cret of 15 by")]).concat();
     assert!(sentence.contains("16 to 1024 bytes"), "{sentence}");
     assert!(!sentence.contains("s3cret"), "{sentence}");
-    // A misspelt name may hold a secret, too.
+    // The value of an unknown key may be a secret, too.
     let sentence = sentences("", &[("VERBENA_KEYS", "s3cret")]).concat();
     assert!(!sentence.contains("s3cret"), "{sentence}");
 }
@@ -303,7 +303,7 @@ fn the_file_of_the_user_is_found_and_read() {
     assert_eq!(*absent, Settings::default());
 }
 
-/// V2: as what the adapter appears is configured, and what makes no sense says why.
+/// V2: the profile is configurable, and an invalid one is refused with its reason.
 #[test]
 fn logical_devices_are_configured() {
     let auto = from("functions = 2", &[]).unwrap();
@@ -315,7 +315,7 @@ fn logical_devices_are_configured() {
         .map(whole)
         .collect();
     assert_eq!(names, expected);
-    // Rules about devices that do several things, none of them a network card's, are clear without a word for it.
+    // A rule needs no service for a device with several services, if `nic` is not one of them.
     from("owners = \"192.0.2.1=verbena0\"", &[]).unwrap();
     let file = "presents = [\"verbena0=rdma+nic\", \"scsi0=iscsi\"]\n\
                 owners = [\"192.0.2.1:4420=verbena0/rdma\", \"*:3260=scsi0\", \
@@ -359,7 +359,7 @@ fn logical_devices_are_configured() {
     assert!(said[0].contains("wanted is 0 beside presents"), "{said:?}");
 }
 
-/// The list in the documentation is made from the same table; if this fails, paste what it prints.
+/// The table in the documentation is generated from the same list; if this fails, paste the printed table.
 #[test]
 fn the_documentation_lists_every_key() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
@@ -371,7 +371,7 @@ fn the_documentation_lists_every_key() {
     );
 }
 
-/// N2: however many processors there are, up to as many as Linux lets a program choose among.
+/// N2: one handler per processor, up to the 1024 processors of a Linux CPU set.
 #[test]
 fn handlers_are_one_per_processor_if_nobody_says() {
     for (processors, handlers) in [

@@ -1,11 +1,10 @@
-//! Settings that are one of a few words.
-//! It promises a type for each, so that no other word gets further than the reading of it.
-//! It refuses to say what follows from them; [`super::manners`] does.
+//! Types of the settings that accept a few words.
+//! What a word means for a connection is computed in [`super::manners`].
 
-/// Let the circumstances decide, or do not.
+/// On, off, or chosen by the adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
-    /// The circumstances decide.
+    /// The adapter chooses.
     Auto,
     /// Always.
     On,
@@ -14,7 +13,7 @@ pub enum Choice {
 }
 
 impl Choice {
-    /// On, off, or what the circumstances say.
+    /// The value; `circumstances` is that of `Auto`.
     pub fn or(self, circumstances: bool) -> bool {
         match self {
             Choice::Auto => circumstances,
@@ -27,7 +26,7 @@ impl Choice {
 /// How long a frame may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fpdu {
-    /// Long towards software, fitting a TCP segment towards others.
+    /// Large towards Verbena, fitting a TCP segment towards other peers.
     Auto,
     /// Fits a TCP segment (RFC 5044 §4.1).
     Mss,
@@ -35,14 +34,14 @@ pub enum Fpdu {
     Large,
 }
 
-/// Whom we expect at the other end.
+/// The kind of peer that is expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// Another Verbena: the extensions are offered, and one that declines them is treated as standard.
+    /// Another Verbena: the extensions are offered; a peer that declines them is treated as standard.
     Verbena,
-    /// Linux `siw`: software, plain RFC 5040, refuses everything of RFC 7306.
+    /// Linux `siw`: software, RFC 5040 only, rejects all messages of RFC 7306.
     Siw,
-    /// Any adapter that keeps to the RFCs.
+    /// Any adapter that implements the RFCs.
     Standard,
 }
 
@@ -51,25 +50,25 @@ pub enum Profile {
 pub enum TlsMode {
     /// Not at all.
     Off,
-    /// By TLS; both sides know the shared key.
+    /// By TLS with the shared key.
     Psk,
-    /// By TLS; both sides have a certificate of the same authority.
+    /// By TLS with certificates of one authority on both sides.
     Cert,
 }
 
-/// What is worth a line in the log.
+/// Which events are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Log {
     /// Nothing.
     Off,
-    /// What failed.
+    /// Failures.
     Error,
-    /// What may be a mistake.
+    /// Possible mistakes.
     Warn,
-    /// Connections that come and go.
+    /// Connections that begin and end.
     Info,
-    /// What a developer of the program wants to see.
+    /// For developers of the program.
     Debug,
-    /// What a developer of Verbena wants to see.
+    /// For developers of Verbena.
     Trace,
 }

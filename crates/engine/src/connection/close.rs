@@ -1,6 +1,6 @@
-//! The end of a connection: last words, shutdown, and hearing the peer out.
-//! It promises that a Terminate reaches a peer that lives: the socket is closed when the peer has closed, too, or after a
-//! while, never with unread input before that. It refuses to wait; the shard's timer ends what takes too long.
+//! Closes a connection: sends what is left, shuts down the sending direction, and discards input until the peer closes.
+//! A socket closed with unread input would reset the connection and lose a Terminate, so it stays open until the peer has closed or `linger` has
+//! passed. Nothing here blocks; a timer of the shard ends the wait.
 
 use core::time::Duration;
 use std::sync::atomic::Ordering;
@@ -11,32 +11,32 @@ use verbena_stream::Time;
 use super::{Bound, Connection, Phase};
 use crate::sys::{self, read_into};
 
-/// Reads of one turn, before others have theirs: a peer may send as fast as it likes.
+/// Reads per turn; the peer may send continuously.
 const READS: usize = 16;
 
-/// Time between our Terminate and our FIN if the connection is new: on Linux's siw a close that comes right behind the
-/// Terminate overtakes the establishment of its own side, which has crashed its kernel.
+/// Time between a Terminate and the FIN if the connection is new: on Linux's siw a close right behind the Terminate overtakes the
+/// establishment on its own side, which has crashed its kernel.
 const TERMINATE_GRACE: Duration = Duration::from_millis(100);
 
-/// Where a goodbye stands.
+/// State of a closing connection.
 enum Farewell {
     /// Nothing is left to wait for.
     Over,
-    /// The peer has not closed, or there is no room for our last words.
+    /// The peer has not closed, or bytes are still to be sent.
     Waits {
-        /// Last words are left.
+        /// Bytes are still to be sent.
         unsent: bool,
     },
 }
 
 impl Connection {
-    /// Sends `last` and closes our direction. Whatever the peer still says is thrown away.
+    /// Sends `last` and shuts down the sending direction. Further input is discarded.
     pub(crate) fn close(&self, last: Vec<u8>, out: &mut Outbox) {
         self.close_after(Duration::ZERO, last, out);
     }
 
-    /// The stream ended with our Terminate. If its startup was a moment ago, a peer without the extensions gets
-    /// [`TERMINATE_GRACE`] before our direction is closed.
+    /// The stream ended with a Terminate from here. If the connection is new and the peer does not use the extensions, the FIN follows
+    /// after [`TERMINATE_GRACE`].
     pub(super) fn close_terminated(&self, last: Vec<u8>, out: &mut Outbox) {
         let young = self.is_standard.load(Ordering::Acquire) && sys::now() < self.startup;
         let wait = if young {
@@ -73,7 +73,7 @@ impl Connection {
             };
             core::mem::replace(&mut *phase, lingering)
         };
-        // Without the lock: it may take a program's handler along.
+        // Dropped without the lock: it may own a callback of the program.
         drop(before);
         self.shard.at(until, self.token);
         if !wait.is_zero() {
@@ -81,19 +81,19 @@ impl Connection {
         }
         self.let_go();
         if let Some(unsent) = self.linger(out) {
-            // Somebody must be told when the peer closes, or when there is room for the last words.
+            // The shard must be told when the peer closes, or when there is room for the rest.
             self.watch_by_shard(unsent);
         }
     }
 
-    /// A queue pair that has let go of its stream may be connected again while this connection says goodbye.
+    /// A queue pair without a stream may be connected again while this connection lingers.
     fn let_go(&self) {
         if let Some(bound) = self.bound.get().filter(|b| !b.qp.has_stream()) {
             self.part(bound);
         }
     }
 
-    /// The queue pair has this connection no more.
+    /// Unlinks the connection from its queue pair.
     fn part(&self, bound: &Bound) {
         self.core.parted(bound.qp.number(), self);
         let was_ours = bound.slot.clear(self);
@@ -102,7 +102,7 @@ impl Connection {
         }
     }
 
-    /// Breaks the connection off: the peer sees a reset.
+    /// Aborts the connection: the peer sees a reset.
     pub(crate) fn abort(&self, out: &mut Outbox) {
         self.line.socket().set_abortive();
         self.finish(out);
@@ -116,8 +116,8 @@ impl Connection {
         self.core.deliver(&mut out);
     }
 
-    /// Says what is left to say, and throws away what comes. None if there is no more to it, else whether last words
-    /// are left.
+    /// Sends what is left and discards input. None if the connection is closed or not lingering, else whether bytes are still to be
+    /// sent.
     pub(super) fn linger(&self, out: &mut Outbox) -> Option<bool> {
         let farewell = match &mut *self.phase.lock() {
             Phase::Lingering {
@@ -171,7 +171,7 @@ impl Connection {
         }
     }
 
-    /// Nothing of the connection is left.
+    /// Closes the connection for good.
     pub(super) fn finish(&self, out: &mut Outbox) {
         let before = {
             let mut phase = self.phase.lock();
@@ -187,7 +187,7 @@ impl Connection {
         self.watch_no_more();
         self.shard.forget(self.token);
         if let Some(bound) = self.bound.get() {
-            // A queue pair that has another connection by now has forgotten this one.
+            // A queue pair with a new connection must not see the end of this one.
             if bound.slot.is(self) {
                 bound.qp.handle_closed(out);
             }

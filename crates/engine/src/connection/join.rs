@@ -1,6 +1,6 @@
-//! A connection and its queue pair come together: the stream begins on what the startup agreed.
-//! It promises that a peer called by hand is who it should be, or the queue pair is as if it had never been there.
-//! It refuses to wait; bytes that came along with the startup are the stream's first.
+//! Attaches a stream with the agreed parameters to the queue pair at the end of the startup.
+//! On an out-of-band connection the peer must authenticate itself before the stream is used. Bytes received with the startup are the first
+//! input of the stream. Nothing here blocks.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -21,12 +21,12 @@ use crate::error::Error;
 use crate::keyed::Proving;
 use crate::sys::{self, Socket};
 
-/// The longest frame that needs no pad: a message of 64 KiB takes one of these and a few bytes that are read along with it.
+/// The longest ULPDU without padding: a message of 64 KiB takes one such frame and a short one that is read along with it.
 const LARGE: u16 = u16::MAX - 1;
 const _: () = assert!(pad_len(LARGE) == 0);
 
 impl Connection {
-    /// A queue pair that is its own peer: a pair of sockets, and nothing to agree on.
+    /// A queue pair connected to itself: a pair of sockets, without a startup.
     pub(crate) fn to_itself(
         core: &Arc<Core>,
         peer: SocketAddr,
@@ -61,7 +61,7 @@ impl Connection {
         joined
     }
 
-    /// Both sides agree: the stream of the queue pair begins.
+    /// The startup succeeded: the stream of the queue pair begins.
     pub(super) fn run_stream(
         self: &Arc<Self>,
         agreement: &Agreement,
@@ -91,7 +91,7 @@ impl Connection {
             qp.modify(QpState::Init, &mut out);
         }
         let manners = {
-            // What the program changes a moment later must not be changed back.
+            // Under the lock, so that a later change by the program is not overwritten.
             let manners = options.manners.lock();
             manners.tell(&qp, &options.slot, &mut out);
             *manners
@@ -122,7 +122,7 @@ impl Connection {
         let role = introduction.clone();
         let (group, slot) = (options.group, options.slot);
         let demanded = nonces.as_ref().map(|nonces| nonces.demanded);
-        // All in one step: whoever ends the connection, or the life that wants it, finds all of this or nothing.
+        // In one step: a thread that ends the connection, or the `Life` that wants it, finds all of this or nothing.
         let begin = || {
             let mut phase = self.phase.lock();
             if !matches!(*phase, Phase::Starting(_) | Phase::Running { .. }) {
@@ -152,18 +152,18 @@ impl Connection {
             Some(introduction) => introduction.join(begin)?,
             None => begin()?,
         };
-        // Without the lock: it may take a program's handler along.
+        // Dropped without the lock: it may own a callback of the program.
         drop(starting);
         if !bound.qp.has_stream() {
-            // Destroyed, or hung up, before it could find us: nobody else closes this.
+            // The queue pair was destroyed or disconnected before it could find this connection: it is closed here.
             self.close(Vec::new(), &mut out);
             self.core.deliver(&mut out);
             return Ok(());
         }
-        // A peer that vanished without a word is noticed even if nobody asks it for anything.
+        // TCP keep-alive detects a dead peer while no request is outstanding.
         let _ = self.line.socket().keep_alive(config.keep_alive);
         if nonces.is_none() && by_key.is_none() {
-            // Whoever has to prove who it is has the rest of that time for it.
+            // A peer that has to authenticate itself has the rest of the startup timeout for it.
             self.shard.not_at(self.startup, self.token);
         }
         self.is_standard
@@ -171,7 +171,7 @@ impl Connection {
         let waits = match (agreement.role, agreement.rtr) {
             _ if agreement.extensions => Duration::ZERO,
             (Role::Initiator, _) => config.nudge,
-            // Without peer-to-peer mode the initiator may be the one that waits for a first message.
+            // Without peer-to-peer mode the initiator may be waiting for a first message.
             (Role::Responder, Rtr::None) => config.speak_first,
             (Role::Responder, _) => Duration::ZERO,
         };
@@ -193,7 +193,7 @@ impl Connection {
         bound: Bound,
         early: Vec<u8>,
     ) -> (&Bound, Phase) {
-        // Nobody else binds: a connection begins once.
+        // Called once per connection, so `bound` is empty.
         let bound = self.bound.get_or_init(|| bound);
         self.early.store(!early.is_empty(), Ordering::Release);
         self.line.open();

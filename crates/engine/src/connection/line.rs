@@ -1,7 +1,7 @@
-//! The descriptors that a connection's bytes pass: one socket, or the two ends of a pair where a queue pair is its own peer;
-//! and TLS on that socket, if the settings want it.
-//! It promises that nothing passes before the stream has begun or after it was given up: whoever comes late with a
-//! connection of the past must not touch the stream of the next one. It refuses to know what passes.
+//! The descriptors of a connection: one socket, or both ends of a pair where a queue pair is its own peer; and TLS on the
+//! socket if configured.
+//! The queue pair's bytes pass only while the line is open: a thread that is late with a closed connection must not touch the
+//! stream of the next one.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -12,20 +12,20 @@ use verbena_nic::{Carrier, Moved};
 use crate::sys::{self, Socket};
 use crate::tls::{Flush, Session, TlsError};
 
-/// No stream of a queue pair is on the line.
+/// No stream is attached.
 const SHUT: u8 = 0;
-/// One is, and its bytes are those of the socket.
+/// A stream is attached, without TLS.
 const PLAIN: u8 = 1;
-/// One is, behind TLS.
+/// A stream is attached, with TLS.
 const TLS: u8 = 2;
 
 /// A connection's descriptors.
 #[derive(Debug)]
 pub(crate) struct Line {
-    /// Bytes leave here, and come here, too, unless there is another end for them.
+    /// Writes go here; reads, too, unless `other` is set.
     socket: Socket,
     other: Option<Socket>,
-    /// Held only while bytes are moved, by the one thread that is at work on the connection.
+    /// Locked only while bytes are moved, by the one thread that serves the connection.
     tls: Option<Box<Mutex<Session>>>,
     open: AtomicU8,
 }
@@ -40,7 +40,7 @@ impl Line {
         }
     }
 
-    /// A socket with TLS on it, if there is a session for it.
+    /// A socket, with TLS if there is a session.
     pub(super) fn secured(socket: Socket, tls: Option<Session>) -> Line {
         let tls = tls.map(|session| Box::new(Mutex::new(session)));
         Line {
@@ -49,23 +49,23 @@ impl Line {
         }
     }
 
-    /// The same descriptors under other numbers. No stream is on them.
+    /// Duplicates the descriptors. No stream is attached to the copy.
     pub(crate) fn duplicate(&self) -> sys::Result<Line> {
         let other = self.other.as_ref().map(Socket::duplicate).transpose()?;
         Ok(Line::new(self.socket.duplicate()?, other))
     }
 
-    /// Where bytes leave.
+    /// The socket for writes.
     pub(crate) fn socket(&self) -> &Socket {
         &self.socket
     }
 
-    /// Where bytes come, if not at the same socket.
+    /// The socket for reads, if it is another one.
     pub(crate) fn other(&self) -> Option<&Socket> {
         self.other.as_ref()
     }
 
-    /// Where bytes come.
+    /// The socket for reads.
     pub(super) fn reads(&self) -> &Socket {
         self.other.as_ref().unwrap_or(&self.socket)
     }
@@ -87,12 +87,12 @@ impl Line {
         self.tls.is_some()
     }
 
-    /// Why there is no TLS with the peer, if that is so.
+    /// Why TLS failed, if it did.
     pub(super) fn tls_failure(&self) -> Option<TlsError> {
         self.tls.as_ref()?.lock().failure().cloned()
     }
 
-    /// Reads into a buffer of our own, whether or not a stream is on the line.
+    /// Reads into a local buffer, whether or not a stream is attached.
     pub(super) fn take(&self, bytes: &mut [u8]) -> Moved {
         let Some(tls) = &self.tls else {
             return sys::read_into(self.reads(), bytes);
@@ -102,7 +102,7 @@ impl Line {
         tls.lock().read(&self.socket, &mut targets)
     }
 
-    /// Writes from a buffer of our own, whether or not a stream is on the line.
+    /// Writes from a local buffer, whether or not a stream is attached.
     pub(super) fn put(&self, bytes: &[u8]) -> Moved {
         let Some(tls) = &self.tls else {
             return sys::write_from(&self.socket, bytes);
@@ -112,7 +112,7 @@ impl Line {
         tls.lock().write(&self.socket, &sources)
     }
 
-    /// Room in the socket is of use to a startup that has something to say, or not.
+    /// Whether to watch for room in the socket; `unsent` if the caller has bytes to send.
     pub(super) fn wants_room(&self, unsent: bool) -> bool {
         match &self.tls {
             None => unsent,
@@ -123,7 +123,7 @@ impl Line {
         }
     }
 
-    /// Says by TLS that nothing more comes from us. True if nothing waits for room; an error if none will ever leave.
+    /// Sends TLS's close_notify. True if nothing waits for room; an error if it can never be sent.
     pub(super) fn close_tls(&self) -> Result<bool, ()> {
         match self.tls.as_ref().map(|tls| tls.lock().close(&self.socket)) {
             None | Some(Flush::Done) => Ok(true),
@@ -132,22 +132,22 @@ impl Line {
         }
     }
 
-    /// TLS has something for the reader that the socket does not tell of.
+    /// TLS holds decrypted bytes, of which the socket's readiness does not tell.
     pub(super) fn has_unread(&self) -> bool {
         self.with_tls(|tls| tls.has_unread())
     }
 
-    /// TLS has something to send that found no room.
+    /// TLS holds records that found no room in the socket.
     pub(super) fn has_unsent(&self) -> bool {
         self.with_tls(|tls| tls.has_unsent())
     }
 
-    /// Sends what TLS could not send before; true if something still waits for room.
+    /// Sends such records; true if some still wait for room.
     pub(super) fn is_backed_up(&self) -> bool {
         self.with_tls(|tls| tls.has_unsent() && tls.flush(&self.socket) == Flush::Full)
     }
 
-    /// What TLS says while a stream is on it.
+    /// Queries TLS while a stream is attached.
     #[inline]
     fn with_tls(&self, ask: impl FnOnce(&mut Session) -> bool) -> bool {
         if self.open.load(Ordering::Relaxed) != TLS {
@@ -175,17 +175,17 @@ impl Carrier for &Line {
     }
 
     fn undelivered(&self) -> Option<u64> {
-        // The two ends of a pair close together. With TLS only what the peer's process says counts: what its TCP says can
-        // be forged on the way.
+        // Both ends of a pair close together. With TLS only what the peer's process sends counts: acknowledgements of TCP can be forged
+        // on the way.
         let plain = self.open.load(Ordering::Acquire) == PLAIN;
         (plain && self.other.is_none()).then(|| self.socket.unacknowledged())
     }
 }
 
-/// A line for one turn of sending: it takes some bytes, and then none until the next turn.
+/// A line for one turn of sending: it accepts a number of bytes, and then none until the next turn.
 ///
-/// While a peer reads as fast as we write, a socket is never full. Whoever went on until it is would be away for as long as
-/// the peer keeps up, with others waiting for their turn and with a completion queue that nobody polls.
+/// While the peer reads as fast as this side writes, the socket never becomes full. Without a limit the thread would write for as long,
+/// while other connections wait and, on a polling thread, the completion queue is not polled.
 #[derive(Debug)]
 pub(super) struct Turn<'a> {
     line: &'a Line,
@@ -197,7 +197,7 @@ impl Turn<'_> {
         Turn { line, left: bytes }
     }
 
-    /// It took all it takes: there may be room.
+    /// The limit is reached: there may still be room in the socket.
     pub(super) fn is_over(&self) -> bool {
         self.left == 0
     }

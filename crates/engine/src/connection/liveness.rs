@@ -1,6 +1,5 @@
-//! Whether the peer is still there: a timer that runs while the peer owes something, and what it concludes
-//! (docs/connections.md, "Peers that die, stall or fall silent"). No timer runs on an idle connection; the system's keep-alive
-//! looks after those.
+//! Detects dead and stalled peers: a timer that runs while the peer owes something
+//! (docs/connections.md, "Peers that die, stall or fall silent"). No timer runs on an idle connection; TCP keep-alive covers those.
 
 use core::time::Duration;
 use std::sync::atomic::Ordering;
@@ -12,24 +11,24 @@ use verbena_stream::Time;
 use super::{Bound, Connection};
 use crate::sys;
 
-/// How often a peer that owes an answer is looked at.
+/// Interval of the timer.
 const WATCH: Duration = Duration::from_millis(500);
 
-/// How far a connection had come, and when that was.
+/// Progress of a connection, and since when there was none.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Bytes that the peer's TCP has taken and those that came, together.
+    /// Bytes acknowledged by the peer's TCP plus bytes received.
     bytes: u64,
     since: Time,
-    /// The system asks the peer for signs of life more often than usual.
+    /// TCP keep-alive probes are more frequent than configured.
     probes: bool,
 }
 
 impl Connection {
-    /// Starts the timer after a turn, if the peer owes something and none runs.
+    /// Starts the timer after a turn, if the peer owes something and it is not running.
     pub(super) fn watch_for(&self, bound: &Bound, outlook: &Outlook) {
-        // Looked at before it is exchanged: it is nearly always set.
-        // Also of one that only receives: its own acknowledgements may stay unanswered, and TCP repeats them for a quarter of an hour.
+        // Loaded before it is swapped, because it is nearly always set. Also for a connection that only receives: its acknowledgements
+        // may be lost, and TCP retransmits them for a quarter of an hour.
         let owes = || outlook.awaits_peer || outlook.sent != self.settled.load(Ordering::Relaxed);
         let watch = !self.watched.load(Ordering::Acquire) && owes();
         if watch && bound.slot.patience().is_some() && !self.watched.swap(true, Ordering::AcqRel) {
@@ -39,16 +38,16 @@ impl Connection {
         }
     }
 
-    /// docs/connections.md, "Peers that die, stall or fall silent": a peer is dead when it owes an answer and its TCP is
-    /// silent; one that merely does not read, or answer, has stalled, and is waited for much longer.
+    /// docs/connections.md, "Peers that die, stall or fall silent": a peer is dead if it owes an answer and its TCP is silent; one that
+    /// only does not read or answer has stalled, and its limit is much longer.
     ///
-    /// True if the peer was given up, and the queue pair has last words or none.
+    /// True if the peer was given up; the queue pair may have frames left to send.
     pub(super) fn watch_peer(&self, bound: &Bound, now: Time, out: &mut Outbox) -> bool {
         if !self.watched.load(Ordering::Acquire) {
             return false;
         }
         let socket = self.line.socket();
-        // Before the rest: what is sent meanwhile is watched for again.
+        // Read first: bytes sent after this are noticed by the comparison below.
         let sent = bound.qp.counters().bytes_out;
         let (awaits, unsent) = (bound.qp.awaits_peer(), socket.unsent());
         let patience = bound.slot.patience();
@@ -56,7 +55,7 @@ impl Connection {
             self.settled.store(sent, Ordering::Relaxed);
             self.watched.store(false, Ordering::Release);
             self.probe(&mut self.progress.lock(), false, Duration::ZERO);
-            // A turn in between found the timer still set.
+            // A turn in between may have found the timer still set.
             let more = || bound.qp.counters().bytes_out != sent || bound.qp.awaits_peer();
             if more() && !self.watched.swap(true, Ordering::AcqRel) {
                 self.shard.at(now + WATCH, self.token);
@@ -69,7 +68,7 @@ impl Connection {
             if awaits && bound.qp.init().qp_type == QpType::Rc {
                 bound.qp.handle_peer_dead(out);
             } else {
-                // Requests have completed, or notice nothing: the end of the connection tells.
+                // Requests have completed, or are not affected: the end of the connection reports it.
                 bound.qp.handle_eof(true, out);
                 self.abort(out);
                 return true;
@@ -79,7 +78,7 @@ impl Connection {
         ends
     }
 
-    /// Nothing has moved for as long as the settings allow, although something should: a peer without a receive has said so.
+    /// No progress for `stalled_after`, although there should be; a peer that reported RNR is not stalled.
     fn has_stalled(&self, bound: &Bound, unsent: u64, patience: Duration, now: Time) -> bool {
         let counters = bound.qp.counters();
         let bytes = counters.bytes_in + counters.bytes_out.saturating_sub(unsent);
@@ -90,13 +89,13 @@ impl Connection {
             return false;
         }
         let still = now.since(progress.since);
-        // Its TCP may owe nothing, and its machine be gone all the same.
+        // The peer's machine may be down although its TCP owes nothing.
         self.probe(&mut progress, still >= patience / 2, patience);
         let limit = self.core.config.stalled_after;
         !limit.is_zero() && still >= limit
     }
 
-    /// Has the system ask for signs of life more often, or as often as usual.
+    /// Makes keep-alive probes more frequent, or resets them to the configured interval.
     fn probe(&self, progress: &mut Progress, often: bool, patience: Duration) {
         let usual = self.core.config.keep_alive;
         if progress.probes == often || usual.is_zero() {

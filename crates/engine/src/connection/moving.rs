@@ -1,6 +1,6 @@
-//! A connection that goes elsewhere under traffic, and one that comes (V1, DESIGN §9).
-//! It promises that the descriptor is touched by one of them at any time, that bytes which came early go along, and that the
-//! peer sees nothing but a pause. It refuses to move what is not a stream yet, or no longer.
+//! Moves a running connection to another queue pair under traffic (V1, docs/migration.md).
+//! Only one side uses the descriptors at any time, unprocessed early bytes move along, and the peer sees only a pause. Only a
+//! running stream can move.
 
 use core::net::SocketAddr;
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use crate::error::Error;
 use crate::group::Group;
 use crate::sys;
 
-/// What moves: the queue pair's part, and the connection's.
+/// What moves: the state of the queue pair and of the connection.
 #[derive(Debug)]
 pub(crate) struct Moving {
     pub(crate) image: Image,
-    /// Bytes that came along with the startup and are not read yet.
+    /// Bytes received with the startup that are not processed yet.
     pub(crate) early: Vec<u8>,
     pub(crate) peer: SocketAddr,
-    /// When a peer that has said nothing gets its nudge, in nanoseconds; 0 if it gets none.
+    /// When a peer that has sent nothing is sent a first message, in nanoseconds; 0 for never.
     pub(crate) nudge: u64,
 }
 
-/// Where a connection comes to.
+/// The queue pair to which a connection moves.
 pub(crate) struct Berth {
     pub(crate) qp: Arc<Qp>,
     pub(crate) group: Arc<Group>,
@@ -34,25 +34,25 @@ pub(crate) struct Berth {
 }
 
 impl Connection {
-    /// Another name for its descriptors, which stay open when this one's are closed.
+    /// Duplicates the descriptors; the copies stay open when these are closed.
     pub(crate) fn duplicate_line(&self) -> Result<Line, Error> {
         Ok(self.line.duplicate()?)
     }
 
-    /// Lets go of the stream: nobody here touches the descriptors from now on.
+    /// Detaches the stream: this connection does not use the descriptors from now on.
     pub(crate) fn depart(&self, out: &mut Outbox) -> Result<Moving, Stays> {
         let Some(bound) = self.bound.get() else {
             return Err(Stays::State(QpState::Reset));
         };
         if bound.introduction.is_some() {
-            // Its peer knows it by a number that stays here, and may call it again.
+            // The peer knows it by a number that stays here, and may call that again.
             return Err(Stays::Called);
         }
         if self.line.has_tls() {
             return Err(Stays::Encrypted);
         }
         let (image, early) = {
-            // Early bytes must not be read between the image and them.
+            // Under the lock, so that early bytes are not processed after the image was taken.
             let mut phase = self.phase.lock();
             let Phase::Running { early } = &mut *phase else {
                 return Err(Stays::State(bound.qp.state()));
@@ -74,7 +74,7 @@ impl Connection {
         })
     }
 
-    /// A connection that is not there yet: nothing of its descriptors is touched before [`arrive`](Connection::arrive).
+    /// A connection prepared for a stream that moves here; its descriptors are not used before [`arrive`](Connection::arrive).
     pub(crate) fn expect(
         core: &Arc<Core>,
         line: Line,
@@ -89,13 +89,13 @@ impl Connection {
         Ok(connection)
     }
 
-    /// It does not come after all.
+    /// The move was cancelled.
     pub(crate) fn forgo(&self) {
         *self.phase.lock() = Phase::Closed;
         self.shard.forget(self.token);
     }
 
-    /// Goes on with the stream; what moved is given back if the queue pair does not fit it.
+    /// Continues the stream; returns it if the queue pair does not fit.
     pub(crate) fn arrive(
         self: &Arc<Self>,
         moving: Moving,
@@ -133,7 +133,7 @@ impl Connection {
                 .at(verbena_stream::Time::from_nanos(nudge), self.token);
         }
         if self.watch_by_group(bound).is_err() {
-            // Nobody would hear the peer.
+            // Without a watch, input would not be noticed.
             self.abort(out);
         } else {
             self.full_turn(out);

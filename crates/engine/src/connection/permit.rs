@@ -1,5 +1,5 @@
-//! The permit of a startup ([`crate::door`]): a connection that has one can be displaced by a newcomer until it is a stream.
-//! A permit is shown only while the lock of the phase is held, so that what it says of the connection is true.
+//! The permit of a startup ([`crate::door`]): a connection that holds one can be displaced by a newer one until it is a stream.
+//! The permit is updated only while the lock of the phase is held, so that its record of the connection is correct.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use super::{Connection, Phase};
 use crate::error::Error;
 
 impl Connection {
-    /// From now on it may be displaced: not before the shard serves it, which would go on to do so.
+    /// From now on the connection may be displaced; called after it was registered with the shard.
     pub(super) fn show_permit(self: &Arc<Self>) {
-        // Its shard may have been quicker.
+        // The shard may have advanced it already.
         match &*self.phase.lock() {
             Phase::Starting(starting) => {
                 if let Some((permit, told)) = starting.permit() {
@@ -29,7 +29,7 @@ impl Connection {
         }
     }
 
-    /// Ends before its time, because another startup takes its permit: the peer sees a reset.
+    /// Ends early because another startup takes its permit: the peer sees a reset.
     pub(crate) fn displace(self: Arc<Self>) {
         let after = match &mut *self.phase.lock() {
             Phase::Starting(starting) => starting.displace(),

@@ -1,4 +1,4 @@
-//! What TLS means for the startup of a connection: which refusals are told, and which checksums are needed.
+//! Effects of TLS on the startup of a connection: which failures are reported as refusals, and whether checksums are needed.
 //! The handshake itself is part of every read and write of the [`Line`](super::Line).
 
 use core::net::SocketAddr;
@@ -13,13 +13,13 @@ use crate::sys::Socket;
 use crate::tls::TlsError;
 
 impl Connection {
-    /// A peer that came and cannot be spoken with, as TLS is or is not wanted, is counted and told of like other refusals.
+    /// Counts and reports an incoming connection whose TLS handshake failed, or that uses TLS where it is off, as a refusal.
     pub(super) fn tell_refusal(&self, error: &Error) {
         let Error::Tls { cause, .. } = error else {
             return;
         };
         let by = match cause {
-            // A peer that merely goes away is not refused.
+            // A peer that disconnects is not refused.
             TlsError::Ended => return,
             TlsError::NoTls => RefusedBy::NoTls,
             TlsError::SpeaksTls => RefusedBy::TlsOff,
@@ -33,7 +33,7 @@ impl Connection {
 }
 
 impl Core {
-    /// Bytes arrive as they were sent, without checksums of ours: they stay on this host, or TLS has its own.
+    /// Integrity is ensured without MPA's CRC: the bytes stay on this host, or TLS authenticates them.
     pub(super) fn is_safe(&self, socket: &Socket, peer: SocketAddr) -> bool {
         self.tls.is_some() || same_host(socket, peer)
     }

@@ -1,6 +1,5 @@
-//! Where a queue pair finds its connection, and its connection finds what the program may change at any time.
-//! It promises that whoever looks gets the connection of now or none, and that letting go runs no foreign code under its lock.
-//! It refuses to keep more than one.
+//! Links a queue pair to its current connection, and the connection to the timeout that the program may change at any time.
+//! There is at most one connection. Replacing or clearing it drops the old one after the lock is released.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -10,11 +9,11 @@ use parking_lot::RwLock;
 
 use super::Connection;
 
-/// A queue pair's place for its connection.
+/// A queue pair's reference to its connection.
 #[derive(Debug)]
 pub(crate) struct Slot {
     connection: RwLock<Option<Arc<Connection>>>,
-    /// In nanoseconds; the largest number is for ever.
+    /// In nanoseconds; `u64::MAX` is unlimited.
     patience: AtomicU64,
 }
 
@@ -32,7 +31,7 @@ impl Slot {
         self.connection.read().clone()
     }
 
-    /// How long a peer that owes an answer may be silent, or absent; none is for ever.
+    /// How long a peer that owes an answer may be silent or unreachable; none is unlimited.
     pub(crate) fn patience(&self) -> Option<Duration> {
         let nanos = self.patience.load(Ordering::Relaxed);
         (nanos != u64::MAX).then(|| Duration::from_nanos(nanos))
@@ -55,7 +54,7 @@ impl Slot {
             .is_some_and(|c| core::ptr::eq(&**c, connection))
     }
 
-    /// Lets go of this connection; false if it is another one by now, or none.
+    /// Clears the slot if it holds this connection; returns whether it did.
     pub(super) fn clear(&self, connection: &Connection) -> bool {
         let ours = |c: &mut Arc<Connection>| core::ptr::eq(&**c, connection);
         let before = self.connection.write().take_if(ours);

@@ -1,6 +1,5 @@
-//! A connection that is not a stream yet: which side it is, what the startup has said, and what is left to send.
-//! It promises to move as far as the socket allows without waiting, and to say what comes next when no lock is held any more.
-//! It refuses to know the engine around it.
+//! A connection during its startup: which side it is, the state of MPA, and what is left to send.
+//! It advances as far as the socket allows without blocking, and returns what is to be done after the lock is released.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -17,13 +16,13 @@ use crate::error::Error;
 use crate::sys::{self, Socket};
 use crate::tls::TlsError;
 
-/// How long a dial that is refused is repeated: a peer that has just said where it listens may be about to (perftest's
-/// servers do so after they have told their clients).
+/// How long a refused connection attempt is repeated: a peer that has just announced its address may not listen yet (perftest's
+/// servers listen after they have told their clients).
 const INSISTENCE: Duration = Duration::from_millis(200);
-/// The first wait before a dial is repeated; it doubles.
+/// The first wait before an attempt is repeated; it doubles.
 const FIRST_WAIT: Duration = Duration::from_millis(1);
 
-/// A connection that is not a stream yet.
+/// A connection during its startup.
 pub(super) struct Starting {
     side: Side,
     /// None while TCP connects.
@@ -33,39 +32,39 @@ pub(super) struct Starting {
     early: Vec<u8>,
     deadline: Time,
     begun: Time,
-    /// When to dial again.
+    /// When to connect again.
     redial: Option<Time>,
     /// The peer began with TLS, which is off here.
     speaks_tls: bool,
-    /// The peer has said something.
+    /// The peer has sent something.
     heard: bool,
-    /// How it ended was said: whoever comes now comes too late.
+    /// The result was returned: later events are ignored.
     over: bool,
 }
 
 pub(super) enum Side {
-    /// We dialled.
+    /// This side connects.
     Dialled {
         terms: Terms,
         options: Options,
         done: Option<Done>,
     },
-    /// Somebody came through a door; options once the program has said yes.
+    /// Accepted by a listener; the options are set when the program accepts.
     Came {
         arrived: Arrived,
         options: Option<(Options, Done)>,
         told: bool,
-        /// One of those for startups that are not over.
+        /// Limits the number of startups at a time.
         permit: Option<Permit>,
     },
 }
 
-/// What is to be done when no lock is held any more.
+/// What is to be done after the lock is released.
 pub(super) enum After {
     Nothing,
-    /// Nothing before this time: nobody is there yet.
+    /// Nothing before this time: the peer refused, and may not listen yet.
     Redial(Time),
-    /// This request, of that number at the door, is complete.
+    /// The request with this number at the listener is complete.
     Decide(Weak<Door>, u64, Agreement),
     Run(Box<(Agreement, Options)>, Option<Done>, Vec<u8>),
     End(Error, Option<Done>),
@@ -96,7 +95,7 @@ impl Starting {
         }
     }
 
-    /// Its permit, and whether the program was shown its request.
+    /// The permit, and whether the request was shown to the program.
     pub(super) fn permit(&self) -> Option<(&Permit, bool)> {
         match &self.side {
             Side::Dialled { .. } => None,
@@ -104,7 +103,7 @@ impl Starting {
         }
     }
 
-    /// Another startup takes its permit.
+    /// Another startup takes the permit.
     pub(super) fn displace(&mut self) -> Option<After> {
         if self.over {
             return None;
@@ -113,7 +112,7 @@ impl Starting {
         Some(After::End(Error::Closed, self.take_done()))
     }
 
-    /// A request waits for the program's answer.
+    /// The request waits for the program's decision.
     pub(super) fn is_asking(&self) -> bool {
         let asking = |endpoint: &Endpoint| endpoint.state() == State::Deciding;
         self.endpoint.as_ref().is_some_and(asking)
@@ -123,24 +122,24 @@ impl Starting {
         self.deadline
     }
 
-    /// It waits for the socket to take something: the connection itself, or words.
+    /// It waits for the socket to become writable: to connect, or to send.
     pub(super) fn has_unsent(&self, line: &Line) -> bool {
         self.is_dialling() || line.wants_room(!self.unsent.is_empty())
     }
 
-    /// The peer came to us.
+    /// The peer connected to this side.
     pub(super) fn is_accepted(&self) -> bool {
         matches!(self.side, Side::Came { .. })
     }
 
-    /// TCP has not connected.
+    /// TCP is not connected yet.
     fn is_dialling(&self) -> bool {
         self.endpoint.is_none() && self.outcome.is_none()
     }
 
     pub(super) fn reject(&mut self, private_data: &[u8]) {
         if let Some(endpoint) = &mut self.endpoint {
-            // Private data that does not fit is left out; the answer is no all the same.
+            // Private data that does not fit is left out.
             if endpoint.reject(private_data).is_err() {
                 let _ = endpoint.reject(&[]);
             }
@@ -161,7 +160,7 @@ impl Starting {
                 Err(cause) => return self.unreachable(peer, cause),
             }
             if let Side::Dialled { terms, options, .. } = &self.side {
-                // Its length was judged before.
+                // `dial` has checked the length.
                 let begun = Endpoint::initiator(terms.clone(), &options.private_data, sys::now());
                 self.endpoint = begun.ok();
             }
@@ -182,7 +181,7 @@ impl Starting {
         let now = sys::now();
         let tried = now.since(self.begun);
         if cause.is_refused() && tried < INSISTENCE && self.may_ask_again() {
-            // As long as it was tried so far, so that the waits double.
+            // The time since the first attempt, so that the intervals double.
             let when = now + tried.max(FIRST_WAIT);
             self.redial = Some(when);
             return After::Redial(when);
@@ -191,7 +190,7 @@ impl Starting {
         After::End(Error::Unreachable { peer, cause }, self.take_done())
     }
 
-    /// The time has come to dial again, if it was to.
+    /// Connects again if that is due.
     pub(super) fn redial(&mut self, socket: &Socket, peer: SocketAddr, now: Time) -> Option<After> {
         self.redial.take_if(|when| now >= *when)?;
         if self.over {
@@ -203,8 +202,8 @@ impl Starting {
         })
     }
 
-    /// Why there is no TLS with the peer, or TLS where there should be none. Asked before its end is a result: an end that
-    /// follows from it says less.
+    /// Why TLS failed, or TLS of the peer where it is off. Checked before the outcome: the end of the connection that follows says
+    /// less.
     fn tls_failure(&self, line: &Line) -> Option<TlsError> {
         if self.speaks_tls {
             return Some(TlsError::SpeaksTls);
@@ -229,7 +228,7 @@ impl Starting {
         }
     }
 
-    /// Takes what the endpoint has to say, and its result.
+    /// Takes the output of the endpoint, and its result.
     fn settle(&mut self) {
         if let Some(endpoint) = &mut self.endpoint {
             self.unsent.extend(endpoint.poll_transmit());
@@ -289,7 +288,7 @@ impl Starting {
         }
     }
 
-    /// Who calls by hand does not: it wants one of us, and calls again by itself.
+    /// Whether the attempt may be repeated here; an out-of-band connection is repeated by its [`Life`](crate::life::Life).
     fn may_ask_again(&self) -> bool {
         matches!(&self.side, Side::Dialled { options, .. } if options.introduction.is_none())
     }
@@ -306,7 +305,7 @@ impl Starting {
         After::Again(Box::new((options.clone(), terms)), done)
     }
 
-    /// A request that is complete is shown to the program, once.
+    /// A complete request is shown to the program, once.
     fn ask(&mut self) -> After {
         let Some(endpoint) = self.endpoint.as_ref() else {
             return After::Nothing;
@@ -355,7 +354,7 @@ impl Starting {
             return After::Nothing;
         }
         if let Some(endpoint) = &mut self.endpoint {
-            // Its own time began when TCP was connected, a little later; ours counts.
+            // The endpoint's own limit started later, when TCP was connected; the startup's limit counts.
             endpoint.handle_timeout(now + limit);
             self.settle();
             self.write(line);
@@ -363,7 +362,7 @@ impl Starting {
                 return self.after(peer);
             }
         }
-        // TCP has not connected.
+        // TCP is not connected.
         self.over = true;
         After::End(Error::Timeout { peer, limit }, self.take_done())
     }

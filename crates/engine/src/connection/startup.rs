@@ -1,6 +1,6 @@
-//! The beginning of a connection: TCP, then the MPA startup of either side, then the stream of a queue pair.
-//! It promises that whoever asked is told exactly once how it ended, and that a peer that dawdles is given up in time.
-//! It refuses to decide for the program: an incoming request waits for its answer.
+//! The startup of a connection: TCP, TLS, then MPA of either side, then the stream of a queue pair.
+//! `done` is called exactly once with the result, and the startup has a time limit. An incoming request waits for the program's
+//! decision.
 
 use core::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -28,10 +28,10 @@ use crate::sys::{self, Interest, Socket};
 use crate::tls::Tls;
 use crate::watch::{By, Watch};
 
-/// RFC 6581 §9.1: no depth is asked for.
+/// RFC 6581 §9.1: no IRD or ORD is requested.
 const NO_DEPTH: u16 = 0x3fff;
 
-/// What a queue pair brings to a connection.
+/// What a queue pair contributes to a connection.
 #[derive(Clone)]
 pub(crate) struct Options {
     pub(crate) qp: Arc<Qp>,
@@ -40,35 +40,35 @@ pub(crate) struct Options {
     pub(crate) private_data: Vec<u8>,
     /// Shared with the program, which may change them at any time.
     pub(crate) manners: Arc<Mutex<Manners>>,
-    /// The address of ours to dial from, if it matters.
+    /// The local address to connect from, if it matters.
     pub(crate) source: Option<IpAddr>,
-    /// How the two ends know each other, if they are connected by hand.
+    /// Identifies both ends of an out-of-band connection.
     pub(crate) introduction: Option<Introduction>,
-    /// How far the proof of a shared key is, if they are connected by address.
+    /// State of the authentication by a shared key, on connections by address.
     pub(crate) proving: Option<Proving>,
 }
 
 impl Options {
-    /// Reads and atomics at once that the startup asks for, both ways.
+    /// IRD and ORD for the startup.
     pub(super) fn depths(&self, usual: (u16, u16)) -> (u16, u16) {
         let manners = self.manners.lock();
         let ird = manners.ird.unwrap_or(usual.0);
         match self.introduction {
-            // Not known before the queue pair sends: the peer's own limit and the program's decide then.
+            // The ORD is not known before the queue pair sends: the peer's limit and the program's decide then.
             Some(_) => (ird, NO_DEPTH),
             None => (ird, manners.ord.unwrap_or(usual.1)),
         }
     }
 }
 
-/// Is told how it ended: with what the peer said in its startup frame.
+/// Called with the result: the private data of the peer's startup frame.
 pub(crate) type Done = Box<dyn FnOnce(Result<Vec<u8>, Error>) + Send>;
 
-/// An incoming request that waits for the program's answer.
+/// An incoming request that waits for the program's decision.
 pub(crate) struct Decision {
     pub(crate) connection: Arc<Connection>,
     pub(crate) proposal: Agreement,
-    /// The peer knows a shared key.
+    /// The peer has proved that it has a shared key.
     pub(crate) proven: Option<Proven>,
 }
 
@@ -84,7 +84,7 @@ impl Connection {
             line.socket().set_buffers(Some(bytes))?;
         }
         if line.other().is_none() && !core.config.pacing.or(!same_host(line.socket(), peer)) {
-            // Who may not choose keeps what the system chose: slower, and as good.
+            // Without permission the system's choice stays, which is slower but correct.
             let _ = line.socket().set_unpaced();
         }
         Ok(Arc::new(Connection {
@@ -111,7 +111,7 @@ impl Connection {
         }))
     }
 
-    /// Dials; `done` is told how it ended.
+    /// Connects; `done` is called with the result.
     pub(crate) fn dial(
         core: &Arc<Core>,
         to: SocketAddr,
@@ -146,7 +146,7 @@ impl Connection {
         Connection::begin(core, Line::secured(socket, tls), to, starting)
     }
 
-    /// Somebody came through a door.
+    /// A connection was accepted by a listener.
     pub(crate) fn came(
         core: &Arc<Core>,
         socket: Socket,
@@ -226,7 +226,7 @@ impl Connection {
         self.go_on(after);
     }
 
-    /// The engine ends, and with it every connection; whoever waits for this one is told.
+    /// The engine stops: the connection ends and `done` is called.
     pub(super) fn startup_stopped(self: Arc<Self>) {
         let done = match &mut *self.phase.lock() {
             Phase::Starting(starting) => starting.take_done(),
@@ -236,7 +236,7 @@ impl Connection {
         if let Some(bound) = self.bound.get()
             && bound.slot.is(&self)
         {
-            // Work that waits for the peer, or is posted later, must not wait for ever.
+            // Outstanding and future requests must not wait forever.
             bound.qp.handle_eof(true, &mut out);
         }
         self.finish(&mut out);
@@ -246,7 +246,7 @@ impl Connection {
         }
     }
 
-    /// The program said yes.
+    /// Accepts the request.
     pub(crate) fn accept(self: Arc<Self>, options: Options, done: Done) -> Result<(), Error> {
         let (got, limit) = (options.private_data.len(), MAX_PRIVATE_DATA);
         if got > limit {
@@ -279,7 +279,7 @@ impl Connection {
         }
     }
 
-    /// The program said no.
+    /// Rejects the request.
     pub(crate) fn reject(self: Arc<Self>, private_data: &[u8]) {
         if !self.core.lives() {
             return;
@@ -302,13 +302,13 @@ impl Connection {
                     write: self.has_unsent(),
                     oneshot: true,
                 };
-                // If it cannot be watched it will expire.
+                // If it cannot be watched, the startup times out.
                 let _ = self.shard.arm(self.line.socket(), self.token, interest);
             }
-            // Not watched meanwhile: a socket that was refused is always ready.
+            // Not watched in the meantime: a refused socket is always ready.
             After::Redial(when) => self.shard.at(when, self.token),
             After::Decide(door, number, proposal) => {
-                // Watched on: a peer that gives up before the answer must be noticed.
+                // Still watched: a peer that disconnects before the decision must be noticed.
                 let _ = self
                     .shard
                     .arm(self.line.socket(), self.token, Interest::READ_ONCE);
@@ -369,7 +369,7 @@ impl Connection {
         }
     }
 
-    /// Its request waits for the program's answer.
+    /// The request waits for the program's decision.
     pub(crate) fn is_asking(&self) -> bool {
         matches!(&*self.phase.lock(), Phase::Starting(s) if s.is_asking())
     }
@@ -378,11 +378,11 @@ impl Connection {
         matches!(&*self.phase.lock(), Phase::Starting(s) if s.has_unsent(&self.line))
     }
 
-    /// The startup is over without a stream: whatever was said last may still arrive.
+    /// The startup ended without a stream; a frame sent before may still be delivered.
     fn give_up(self: &Arc<Self>, error: &Error) {
         let mut out = Outbox::new();
         match error {
-            // A refusal of ours must reach the peer.
+            // The refusal must reach the peer.
             Error::Rejected { .. } | Error::Startup { .. } | Error::Tls { .. } => {
                 self.close(Vec::new(), &mut out);
             }

@@ -1,6 +1,6 @@
-//! Turns at a running connection: by its shard, by a thread that polls, by one that posts.
-//! Each promises to end with sending what may be sent, so that whoever found somebody at work can rely on it,
-//! and leaves what must wait until no lock is held in the outbox. It refuses to wait for anything.
+//! Turns of a running connection: by its shard, by a polling thread, or by a posting thread.
+//! Each turn ends with sending, so a thread that finds the queue pair busy may leave its work to the thread that is there.
+//! Effects that must wait until no lock is held go to the outbox. Nothing here blocks.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -15,39 +15,39 @@ use super::line::Turn;
 use super::{Bound, Connection, Phase};
 use crate::sys;
 
-/// Reads of one turn, before others have theirs.
+/// Reads per turn; then other connections are served.
 const READS: usize = 16;
-/// A polling thread reads again at once after so many bytes, which are part of a stream, until it has read so many: the connections
-/// beside this one need not be asked in vain for each message, and whoever polled finds several.
+/// A polling thread that read at least `LONG` bytes reads again at once, up to `POLLED` bytes: during a stream the group's other
+/// sockets are not polled in vain for each message, and a poll finds several completions.
 const LONG: usize = 32 << 10;
 const POLLED: usize = 256 << 10;
-/// Bytes that are sent in one turn, before others have theirs; a polling thread must be back well before `lend_time`.
+/// Bytes sent per turn; a polling thread must return well before `lend_time`.
 const WRITES: usize = 1 << 20;
-/// Where bytes land that do not go straight to their place: room for some of the longest frames.
+/// Buffer for bytes that are not placed directly: several of the longest frames.
 const SCRATCH: usize = 256 << 10;
-/// Empty polls between two looks for room.
+/// Polls between two attempts to write to a full socket.
 const ROOM_POLLS: u32 = 8;
-/// Acknowledgements that leave at once after one was put off for too long.
+/// Acknowledgements that are sent at once after one was deferred for too long.
 const DISTRUST: u32 = 256;
-/// Turns of a new connection whose acknowledgements leave at once. A process that is killed with unread messages in its socket
-/// takes along what it put off, and short conversations must not depend on it (docs/connections.md).
+/// Turns of a new connection whose acknowledgements are sent at once. A process that is killed with unread messages in its socket
+/// loses the acknowledgements that it deferred; short exchanges must not depend on them (docs/connections.md).
 pub(super) const PROBATION: u32 = 64;
 
 thread_local! {
-    /// None while it is lent.
+    /// None while it is in use.
     static STAGE: Cell<Option<Vec<u8>>> = const { Cell::new(Some(Vec::new())) };
 }
 
-/// Lends the thread's scratch buffer.
+/// Runs `work` with the thread's scratch buffer.
 fn with_scratch<R>(work: impl FnOnce(&mut [u8]) -> R) -> R {
-    // A handler that polls while a turn of its thread is under way gets by with less, and so does a program that is
-    // in the middle of `exit`, whose thread has none any more.
+    // A smaller buffer serves a handler that polls during a turn of its thread, and a thread whose thread-local storage is
+    // destroyed already (during `exit`).
     let Some(mut stage) = STAGE.try_with(Cell::take).ok().flatten() else {
         return work(&mut [0; 2048]);
     };
     stage.resize(SCRATCH, 0);
     let done = work(&mut stage);
-    // There until the thread ends, which it does not in between.
+    // Cannot fail: the thread-local exists until the thread ends.
     let _ = STAGE.try_with(|place| place.set(Some(stage)));
     done
 }
@@ -59,7 +59,7 @@ impl Connection {
             return;
         };
         if !self.is_running() {
-            // The shard is told of whatever else happens to it.
+            // The shard learns of all other events of the socket.
             self.linger(out);
             return;
         }
@@ -75,8 +75,8 @@ impl Connection {
         self.send_now(out);
     }
 
-    /// A turn of a thread that polls: what it received may be answered by its program at once, and then the
-    /// acknowledgement goes along. True if it was put off.
+    /// A turn of a polling thread. If the program answers at once, the acknowledgement is sent with the answer. True if it was
+    /// deferred.
     pub(super) fn polled_turn(&self, now: Time, out: &mut Outbox) -> bool {
         let Some(bound) = self.bound.get() else {
             return false;
@@ -94,29 +94,29 @@ impl Connection {
         if wants == Wants::Acks {
             bound.group.note_data();
         }
-        // Whoever polls finds what came, or polls again and finds more or nothing: only then nothing goes along.
+        // Deferred only if something was received: the caller then posts an answer or polls again, and an empty poll sends what was deferred.
         let put_off = any && wants != Wants::Nothing && self.trusts();
         if put_off {
             self.deferred.store(true, Ordering::SeqCst);
-            // Not for ever: a peer that sends without a pause is told now and then (`ack_requests`, `ack_bytes`).
+            // Limited: a peer that sends continuously is acknowledged after `ack_requests` or `ack_bytes`.
             if wants == Wants::Send && self.may_find_room() {
                 self.send(out);
             }
         } else if (wants != Wants::Nothing || self.line.has_unsent()) && self.may_find_room() {
-            // What was put off before leaves now as well; that it is still noted is harmless.
+            // Sends what was deferred before, too; the flag stays set, which is harmless.
             self.send_now(out);
         }
         put_off
     }
 
-    /// A polling thread looks for room in a full socket only now and then: each look is a system call.
+    /// A polling thread tries a full socket only every [`ROOM_POLLS`] polls, because each attempt is a system call.
     fn may_find_room(&self) -> bool {
         let look = || self.polls.fetch_add(1, Ordering::Relaxed);
         !self.watch.wants_room() || look().is_multiple_of(ROOM_POLLS)
     }
 
-    /// Whether putting an acknowledgement off pays: it does for a program that answers or polls again at once. For one
-    /// that stayed away with it the next ones leave immediately.
+    /// Whether to defer an acknowledgement: useful for a program that answers or polls again at once. After one was sent late, the
+    /// next [`DISTRUST`] are sent immediately.
     fn trusts(&self) -> bool {
         if self.core.config.ack_delay.is_zero() {
             return false;
@@ -127,7 +127,7 @@ impl Connection {
             .is_err()
     }
 
-    /// Sends what a polling thread put off; `late` if it should have done so itself.
+    /// Sends what a polling thread deferred; `late` if the shard does so because that thread stayed away.
     pub(super) fn send_put_off(&self, late: bool, out: &mut Outbox) {
         if !self.deferred.swap(false, Ordering::SeqCst) {
             return;
@@ -135,21 +135,21 @@ impl Connection {
         let sent = || self.bound.get().map(|b| b.qp.counters().bytes_out);
         let before = sent();
         self.send_now(out);
-        // What had left along with a post was not late.
+        // It was not late if it has already been sent with a post.
         if late && sent() != before {
             self.distrust.store(DISTRUST, Ordering::Relaxed);
         }
     }
 
-    /// Goes on reading if that was stopped for a receive that is there now.
+    /// Continues reading if it was stopped for a missing receive that has been posted now.
     pub(crate) fn resume(&self, out: &mut Outbox) {
         if self.watch.is_deaf() {
             self.full_turn(out);
         }
     }
 
-    /// Sends what may be sent, unless somebody is at work who will. Acknowledgements alone wait for whoever received
-    /// what they are about: a shard acknowledges at the end of its turn, a polling thread when it finds nothing more.
+    /// Sends what may be sent, unless another thread is at work, which then does. Acknowledgements alone are left to the thread that
+    /// received the requests: a shard sends them at the end of its turn, a polling thread when it finds nothing more.
     pub(crate) fn send(&self, out: &mut Outbox) {
         self.transmit(Acks::Along, out);
     }
@@ -172,19 +172,19 @@ impl Connection {
                 return next.transmit(acks, out);
             }
             match sending {
-                // What TLS has taken leaves as soon as there is room, too.
+                // Records that TLS has accepted also wait for room in the socket.
                 Sending::Idle | Sending::Ended if self.line.is_backed_up() => {
                     self.want_room(bound, true);
                 }
-                // Room that is watched for in vain wakes us once, and is watched for no longer.
+                // If room is watched for needlessly, that causes one wake-up and ends.
                 Sending::Blocked => {
                     if carrier.is_over() {
-                        // There may be room: the next poll tries.
+                        // The turn's limit was reached and there may be room: the next poll tries.
                         self.polls.store(0, Ordering::Relaxed);
                     }
                     self.want_room(bound, true);
                 }
-                // Somebody who found no room after us may have asked for it before we took that back: look again.
+                // A thread that found no room after this turn may have requested the watch before it was withdrawn: try again.
                 Sending::Idle | Sending::Ended if self.want_room(bound, false) => continue,
                 Sending::Idle | Sending::Ended => {}
             }
@@ -192,8 +192,8 @@ impl Connection {
         }
     }
 
-    /// Whoever comes late with a connection of the past may have framed what belongs on the next one, and may have been
-    /// relied upon to send it. If the next one is not there yet, it sends when it comes.
+    /// A thread that is late with a closed connection may have framed bytes for the queue pair's next one, and other threads may rely on it to
+    /// send them. If there is no next connection yet, its first turn sends them.
     fn successor(&self, bound: &Bound) -> Option<Arc<Connection>> {
         if self.is_running() {
             return None;
@@ -202,8 +202,8 @@ impl Connection {
         (!core::ptr::eq(&*next, self)).then_some(next)
     }
 
-    /// Reads, and again while there is something and `again` says so of its length; whether anything came, and what is to be sent
-    /// then.
+    /// Reads repeatedly while there is input and `again` agrees, given the length; returns whether anything was received, and what is
+    /// to be sent.
     fn read(
         &self,
         bound: &Bound,
@@ -219,7 +219,7 @@ impl Connection {
                 match received.receiving {
                     Receiving::Some(n) => {
                         any |= n > 0;
-                        // Also when the turn ends here: what is left must be told of.
+                        // Also when the turn ends here: the poller must report the rest.
                         self.listen(bound, true);
                         if !again(n) && !self.line.has_unread() {
                             break;
@@ -230,7 +230,7 @@ impl Connection {
                         break;
                     }
                     Receiving::Held | Receiving::Ended => {
-                        // A receive may have been posted by one who still saw us listen: look again.
+                        // A receive may have been posted by a thread that still saw input watched: try again.
                         if !self.listen(bound, false) {
                             break;
                         }
@@ -241,7 +241,7 @@ impl Connection {
         (any, wants)
     }
 
-    /// Reads once: first what came along with the startup, then from the socket.
+    /// Reads once: first bytes received with the startup, then from the socket.
     fn read_once(
         &self,
         bound: &Bound,
@@ -264,7 +264,7 @@ impl Connection {
         self.line.is_open()
     }
 
-    /// What comes after a turn: a time to wake, a peer to watch, an end.
+    /// Follow-up of a turn: timers, watching the peer, or the end of the connection.
     fn look_ahead(&self, bound: &Bound, outlook: &Outlook, out: &mut Outbox) {
         match outlook.future {
             Future::Open => {}
@@ -292,7 +292,7 @@ impl Connection {
     }
 
     fn wake_at(&self, when: Time) {
-        // Asking again for a time that was asked for is harmless but costs a lock.
+        // Requesting the same time again is harmless but takes a lock.
         if self.due.swap(when.nanos(), Ordering::AcqRel) != when.nanos() {
             self.shard.at(when, self.token);
         }
@@ -303,7 +303,7 @@ impl Connection {
         let last = self.last_moment.load(Ordering::Acquire);
         let overdue = last != 0 && now.nanos() >= last;
         if self.is_running() && overdue {
-            // It had its time, and the peer did not take the last words.
+            // The time limit has passed, and the peer did not take the remaining frames.
             self.abort(&mut out);
         } else if let Some(bound) = self.bound.get()
             && self.is_running()
@@ -311,7 +311,7 @@ impl Connection {
             self.due.store(0, Ordering::Release);
             let unproven = now >= self.startup && bound.qp.is_unproven();
             if unproven {
-                // Its time to say who it is is over.
+                // The peer did not authenticate itself in time.
                 bound.qp.handle_eof(true, &mut out);
             }
             let timeout = bound.qp.deadline().is_some_and(|when| when <= now);
@@ -324,11 +324,11 @@ impl Connection {
                 self.nudge.store(0, Ordering::Release);
                 bound.qp.nudge(&mut out);
             }
-            // A mere look at the peer sends nothing: acknowledgements that were put off would leave unnoticed.
+            // The check of the peer must not send: deferred acknowledgements would be sent without being recorded.
             let ends = self.watch_peer(bound, now, &mut out);
             if unproven || timeout || nudged || ends {
                 self.send_now(&mut out);
-                // What was waited for in vain may have been dropped, and the stream goes on.
+                // The operation that timed out may have been dropped, and the stream continues.
                 self.resume(&mut out);
             } else if let Some(when) = bound.qp.deadline() {
                 self.wake_at(when);
@@ -340,7 +340,7 @@ impl Connection {
     }
 }
 
-/// Bytes that came along with the startup.
+/// Processes bytes received with the startup.
 fn read_early(qp: &Qp, early: &mut Vec<u8>, now: Time, out: &mut Outbox) -> Received {
     let mut hand = Hand::with(early);
     let received = qp.receive(&mut hand, &mut [0; 2048], now, out);

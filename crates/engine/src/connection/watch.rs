@@ -1,6 +1,5 @@
-//! Who watches a connection's socket: its shard while it starts or lingers, its group while it runs.
-//! It promises that one of them does until nobody ever will again. It refuses to know what is watched for; the
-//! [`Watch`](crate::watch::Watch) does.
+//! Which poller watches a connection's socket: the shard's while it starts or lingers, the group's while it runs.
+//! What is watched for is in [`Watch`](crate::watch::Watch).
 
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use crate::sys::{self, Interest};
 use crate::watch::By;
 
 impl Connection {
-    /// The group watches from now on.
+    /// The group's poller watches from now on.
     pub(super) fn watch_by_group(self: &Arc<Self>, bound: &Bound) -> sys::Result<()> {
         let mut state = self.watch.lock();
         if state.by != By::Shard {
@@ -21,7 +20,7 @@ impl Connection {
         state.apply(&bound.group, &**self)
     }
 
-    /// The shard watches again: the connection lingers, and whoever had the group may have gone.
+    /// The shard's poller watches again: the connection lingers, and the group's queue may be destroyed meanwhile.
     pub(super) fn watch_by_shard(&self, room: bool) {
         let interest = Interest {
             read: true,
@@ -34,7 +33,7 @@ impl Connection {
             (By::Group, Some(bound)) => {
                 bound.group.leave(self);
                 state.by = By::Shard;
-                // If it cannot be watched, it ends when its time is over.
+                // If it cannot be watched, it ends at its time limit.
                 let _ = self.shard.watch(self.line.reads(), self.token, interest);
             }
             _ => drop(self.shard.arm(self.line.reads(), self.token, interest)),
@@ -51,12 +50,12 @@ impl Connection {
         state.by = By::Nobody;
     }
 
-    /// Waits for room to write, or no more; true if that is news.
+    /// Watches for room to write, or stops; true if that changed.
     pub(super) fn want_room(&self, bound: &Bound, wanted: bool) -> bool {
         self.watch.want_room(&bound.group, self, wanted)
     }
 
-    /// Watches for input, or not; true if that is news.
+    /// Watches for input, or stops; true if that changed.
     pub(super) fn listen(&self, bound: &Bound, wanted: bool) -> bool {
         self.watch.listen(&bound.group, self, wanted)
     }

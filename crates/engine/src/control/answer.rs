@@ -1,10 +1,10 @@
-//! The answer to a request of a control queue pair. The callback is called exactly once, also if doing the request panics.
+//! The callback of a control request. It is called exactly once, also if the request panics.
 
 use super::Told;
 use crate::error::Error;
 use crate::pipeline::shield;
 
-/// A callback that is called once, also if doing its request panics.
+/// A callback that is called once, also if its request panics.
 pub(super) struct Answer(pub(super) Option<Told>);
 
 impl Answer {

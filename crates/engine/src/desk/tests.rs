@@ -1,4 +1,4 @@
-//! Questions and answers between two engines, and between an engine and whoever sends datagrams to it.
+//! Tests of SIDR requests between two engines, and between an engine and a plain UDP socket.
 
 use std::net::UdpSocket;
 use std::sync::mpsc::{Receiver, channel};
@@ -27,7 +27,7 @@ fn there() -> Whereabouts {
     }
 }
 
-/// An open desk and what comes to it.
+/// An open listener and its requests.
 fn open(engine: &Engine, backlog: usize) -> (Desk, Receiver<Question>) {
     let desk = engine.desk(home()).unwrap();
     let (to, questions) = channel();
@@ -48,7 +48,7 @@ fn ask(engine: &Engine, at: SocketAddr, said: &[u8]) -> (Asking, Receiver<Answer
     (engine.ask(None, at, said, done).unwrap(), answers)
 }
 
-/// Somebody who sends what it likes.
+/// A plain UDP socket connected to `at`.
 fn stranger(at: SocketAddr) -> UdpSocket {
     let socket = UdpSocket::bind(home()).unwrap();
     socket.connect(at).unwrap();
@@ -147,7 +147,7 @@ fn a_question_whose_answer_takes_long_is_kept() {
     let (desk, questions) = open(&engine, 1);
     let (asking, answers) = ask(&engine, desk.local(), b"");
     let question = questions.recv_timeout(LONG).unwrap();
-    // Longer than one that nobody hears would be repeated.
+    // Longer than a request without any reply would be repeated.
     std::thread::sleep(Duration::from_secs(4));
     assert!(!asking.is_over());
     question.accept(there(), b"at last").unwrap();
@@ -181,7 +181,7 @@ fn whoever_loses_interest_hears_nothing() {
     let question = questions.recv_timeout(LONG).unwrap();
     drop(asking);
     question.accept(there(), b"").unwrap();
-    // Its end is gone with it.
+    // The callback was dropped with its sender.
     assert!(answers.recv_timeout(LONG).is_err());
 }
 
@@ -205,7 +205,7 @@ fn a_crowd_is_turned_away_and_what_is_no_question_is_counted() {
         peer.send(bytes).unwrap();
     }
     until(|| desk.counts().malformed == 6);
-    // There is room again as soon as somebody is answered.
+    // An answered request makes room in the backlog.
     drop(questions.recv_timeout(LONG).unwrap());
     peer.send(&question(1000)).unwrap();
     until(|| desk.counts().asked == 9);

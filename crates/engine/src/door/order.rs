@@ -1,6 +1,5 @@
-//! Who came first: the requests of one peer are shown in the order in which it connected, not in that of our threads.
-//! It promises to hold nobody up for long: an elder that dawdles is waited for once, by all that came after it together.
-//! It refuses to hold one peer up for another.
+//! Order of arrival: requests of one peer are shown in the order in which it connected, independently of thread scheduling.
+//! An incomplete earlier request delays later ones of the same peer by at most [`PATIENCE`] in all, and other peers not at all.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -8,11 +7,11 @@ use std::collections::BTreeMap;
 
 use verbena_stream::Time;
 
-/// How long a request waits for those that its peer began earlier. Programs that open several connections at once and
-/// count them on both sides (perftest's `-R -q`) rely on their order, as a fabric's manager would keep it.
+/// How long a request waits for earlier ones of its peer. Programs that open several connections at once and number them on both
+/// sides (perftest's `-R -q`) rely on their order, which an InfiniBand connection manager keeps.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Startups in the order in which they came.
+/// Startups in the order of arrival.
 pub(super) struct Order<T> {
     next: u64,
     all: BTreeMap<u64, Arrival<T>>,
@@ -20,9 +19,9 @@ pub(super) struct Order<T> {
 
 struct Arrival<T> {
     peer: IpAddr,
-    /// What it has to show; none before its request is complete.
+    /// The request; none before it is complete.
     shows: Option<T>,
-    /// Younger ones wait for it no longer than this.
+    /// Until when later ones wait for it.
     until: Option<Time>,
 }
 
@@ -34,7 +33,7 @@ impl<T> Default for Order<T> {
 }
 
 impl<T> Order<T> {
-    /// Somebody came; the number stands for it.
+    /// A connection was accepted; returns its number.
     pub(super) fn came(&mut self, peer: IpAddr) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -47,12 +46,12 @@ impl<T> Order<T> {
         number
     }
 
-    /// Nobody is on the way.
+    /// No startup is in progress.
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Its request is complete. Given back if nobody of that number is known.
+    /// The request is complete. Returned if the number is unknown.
     pub(super) fn complete(&mut self, number: u64, shows: T) -> Option<T> {
         match self.all.get_mut(&number) {
             Some(arrival) => {
@@ -63,7 +62,7 @@ impl<T> Order<T> {
         }
     }
 
-    /// It is over: whoever waits for it may go on. Returns what it would have shown, and whether somebody waits.
+    /// The startup is over: later ones need not wait for it. Returns its request if it was not shown, and whether others wait.
     pub(super) fn gone(&mut self, number: u64) -> (Option<T>, bool) {
         match self.all.remove(&number) {
             Some(arrival) => (arrival.shows, arrival.until.is_some()),
@@ -71,7 +70,7 @@ impl<T> Order<T> {
         }
     }
 
-    /// Everybody whose turn it is, and when to ask again.
+    /// The requests that may be shown now, and when to call again.
     pub(super) fn release(&mut self, now: Time) -> (Vec<T>, Option<Time>) {
         let (mut free, mut again) = (Vec::new(), None);
         let complete = |(number, a): (&u64, &Arrival<T>)| a.shows.is_some().then_some(*number);
@@ -86,7 +85,7 @@ impl<T> Order<T> {
         (free, again)
     }
 
-    /// Until when this one waits for those of its peer that came before it.
+    /// Until when this one waits for earlier ones of its peer.
     fn wait_for_elders(&mut self, number: u64, now: Time) -> Option<Time> {
         let peer = self.all.get(&number)?.peer;
         let elders = self.all.range_mut(..number).map(|(_, elder)| elder);
@@ -97,7 +96,7 @@ impl<T> Order<T> {
             .min()
     }
 
-    /// Everybody who is complete, in order.
+    /// All complete requests, in order.
     pub(super) fn take_all(&mut self) -> Vec<T> {
         let all = core::mem::take(&mut self.all);
         all.into_values().filter_map(|a| a.shows).collect()

@@ -1,6 +1,6 @@
-//! A door that passes to another process (V1): it takes nobody for a while, and its socket goes on elsewhere.
-//! It promises that whoever comes meanwhile waits in the system's queue, for whichever of the two takes it.
-//! It refuses to pass on those who have come already: they are shown here.
+//! Handover of a listener to another process (V1): it stops accepting, and its socket is used elsewhere.
+//! Connections that arrive meanwhile wait in the kernel's queue for the process that accepts them. Requests accepted before are
+//! shown here.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -9,18 +9,18 @@ use super::Door;
 use crate::sys;
 
 impl Door {
-    /// Takes nobody new from now on; when this returns, nobody is being taken.
+    /// Stops accepting; when this returns, no `accept` is in progress.
     pub(crate) fn pause(&self) {
         *self.paused.lock() = true;
     }
 
-    /// Takes those who come, again.
+    /// Accepts again.
     pub(crate) fn resume(&self) {
         *self.paused.lock() = false;
         self.listen();
     }
 
-    /// Nobody who came is on the way to be shown.
+    /// No accepted connection is still to be shown.
     pub(crate) fn is_quiet(&self) -> bool {
         self.order.lock().is_empty()
     }
@@ -29,7 +29,7 @@ impl Door {
         self.listener.duplicate()
     }
 
-    /// The socket is another process's.
+    /// The socket belongs to another process now: `close` does not shut it down.
     pub(crate) fn give_up(&self) {
         self.given_up.store(true, Ordering::Release);
     }

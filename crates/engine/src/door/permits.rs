@@ -1,4 +1,4 @@
-//! Permits of connections whose startup is not over: how many there are at once, and which one ends when there are too many.
+//! Permits of connections during their startup: how many there are at once, and which one ends when there are too many.
 //!
 //! Source addresses share them. When all are taken, the source with the most connections gives one up for the newcomer: the
 //! oldest that has not sent its whole MPA Request yet, or was answered and is being closed. Only if it has none of these, and
@@ -26,7 +26,7 @@ impl Permits {
         Arc::new(Permits(Mutex::new(Table::new(limit as usize))))
     }
 
-    /// A permit for a newcomer, and the connection that must end for it; none if the newcomer is refused.
+    /// A permit for a new connection, and the connection that must end for it; none if the new one is refused.
     pub(crate) fn take(
         self: &Arc<Self>,
         peer: IpAddr,
@@ -50,20 +50,20 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
-    /// The connection that has it, which may be displaced from now on.
+    /// Sets the connection that holds it, which may be displaced from now on.
     pub(crate) fn is_of(&self, connection: &Arc<Connection>) {
         let connection = Arc::downgrade(connection);
         let mut table = self.permits.0.lock();
         table.wait_for_peer(self.source, self.number, Some(connection));
     }
 
-    /// Its request is complete: the program has to answer.
+    /// The request is complete: the program has to decide.
     pub(crate) fn asks(&self) {
         let mut table = self.permits.0.lock();
         table.wait_for_program(self.source, self.number);
     }
 
-    /// It was answered, and stays only until the peer closes.
+    /// The request was answered, and the connection stays only until the peer closes.
     pub(crate) fn is_answered(&self) {
         let mut table = self.permits.0.lock();
         table.wait_for_peer(self.source, self.number, None);
@@ -76,7 +76,7 @@ impl Drop for Permit {
     }
 }
 
-/// What counts as one source.
+/// The unit of the shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Source(IpAddr);
 
@@ -86,7 +86,7 @@ impl Source {
     }
 }
 
-/// All permits, by source. `T` stands for a connection.
+/// All permits, by source. `T` is a connection.
 struct Table<T> {
     limit: usize,
     taken: usize,
@@ -96,16 +96,16 @@ struct Table<T> {
     ranked: BTreeSet<(Rank, Source)>,
 }
 
-/// More permits first; of the same number, the one with the oldest that can be displaced.
+/// More permits rank higher; of equal numbers, the source with the oldest permit that can be displaced.
 type Rank = (usize, Reverse<u64>);
 
-/// The permits of one source, each by its number: the older, the lower.
+/// The permits of one source, each by its number, which grows with time.
 struct Share<T> {
     /// Without a connection yet.
     entering: BTreeSet<u64>,
-    /// The peer's turn: its request is not complete, or it should close.
+    /// Waiting for the peer: its request is not complete, or it should close.
     peer: BTreeMap<u64, T>,
-    /// The program's turn: a request waits for its answer.
+    /// Waiting for the program: the request is not answered.
     program: BTreeMap<u64, T>,
 }
 
@@ -141,7 +141,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// Changes the permits of one source; everything that is derived from them follows.
+    /// Changes the permits of one source and updates `taken` and `ranked`.
     fn change<R>(&mut self, source: Source, change: impl FnOnce(&mut Share<T>) -> R) -> R {
         let share = self.sources.entry(source).or_default();
         let (before, rank) = (share.len(), share.rank());
@@ -157,7 +157,7 @@ impl<T> Table<T> {
         result
     }
 
-    /// One more permit, and what is displaced for it; none if nothing can be.
+    /// Adds a permit; also returns what is displaced for it. None if nothing can be displaced.
     fn enter(&mut self, source: Source) -> Option<(u64, Option<T>)> {
         let number = self.next;
         self.next += 1;
@@ -174,7 +174,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// Takes back the permit that has to go for a newcomer from `source`, whose permit is counted already.
+    /// Removes the permit that is displaced for a new connection from `source`, whose permit is counted already.
     fn displace(&mut self, source: Source) -> Option<T> {
         let (_, largest) = *self.ranked.last()?;
         let share = self.sources.get(&largest)?;
@@ -190,19 +190,19 @@ impl<T> Table<T> {
         })
     }
 
-    /// It is the peer's turn; `connection` if it is not known yet.
+    /// The connection waits for the peer; `connection` if it is not known yet.
     fn wait_for_peer(&mut self, source: Source, number: u64, connection: Option<T>) {
         self.change(source, |share| {
             let known = share.program.remove(&number);
             let new = connection.filter(|_| share.entering.remove(&number));
-            // A permit that was taken back stays so.
+            // A displaced permit is not added again.
             if let Some(one) = known.or(new) {
                 share.peer.insert(number, one);
             }
         });
     }
 
-    /// It is the program's turn.
+    /// The connection waits for the program.
     fn wait_for_program(&mut self, source: Source, number: u64) {
         self.change(source, |share| {
             if let Some(one) = share.peer.remove(&number) {

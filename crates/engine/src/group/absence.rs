@@ -1,7 +1,7 @@
-//! Whether a borrower that did not come back in time stays away, or has no processor.
-//! It promises to excuse nobody who sleeps elsewhere or computes. It refuses to decide for how long it excuses.
+//! Distinguishes a borrower that stays away from one that has no processor: the latter is runnable and has hardly run since it was missed.
+//! A thread that sleeps elsewhere or computes is not excused. How long an excuse lasts is decided by the caller.
 //!
-//! On a busy machine a thread may have to wait for several milliseconds each time that others run. It comes back by itself, and whoever
+//! On a busy machine a thread may wait for several milliseconds each time that others run. It comes back by itself, and a shard that
 //! took its connections over meanwhile would need a processor as well.
 
 use core::time::Duration;
@@ -12,14 +12,14 @@ use verbena_stream::Time;
 use super::{Group, WARY};
 use crate::sys::{self, Glance};
 
-/// Who borrowed a group.
+/// The last borrower of a group.
 #[derive(Debug, Default)]
 pub(super) struct Absence {
-    /// Its thread; 0 if it is not known.
+    /// Its thread id; 0 if unknown.
     thread: AtomicU32,
-    /// When it was there last, as it was when it was missed: another time is another absence.
+    /// Its last poll when it was missed: another value is another absence.
     since: AtomicU64,
-    /// For how long it had run when it was looked at, in nanoseconds.
+    /// Its processor time at the last check, in nanoseconds.
     ran: AtomicU64,
 }
 
@@ -34,13 +34,13 @@ impl Absence {
         self.thread.load(Ordering::Relaxed) == sys::thread_id()
     }
 
-    /// It is not known who did.
+    /// The borrower is unknown.
     #[cfg(test)]
     pub(super) fn begin_unknown(&self) {
         self.thread.store(0, Ordering::Relaxed);
     }
 
-    /// The timer misses the borrower, which was there `since`; it looks again after `usual`.
+    /// Whether the borrower, which last polled at `since`, has no processor; called at intervals of `usual`.
     pub(super) fn is_excused(&self, since: Time, usual: Duration) -> bool {
         let thread = self.thread.load(Ordering::Relaxed);
         sys::glance(thread).is_some_and(|seen| self.excuses(since, seen, usual))
@@ -49,20 +49,20 @@ impl Absence {
     fn excuses(&self, since: Time, seen: Glance, usual: Duration) -> bool {
         let ran = u64::try_from(seen.ran.as_nanos()).unwrap_or(u64::MAX);
         let before = self.ran.swap(ran, Ordering::Relaxed);
-        // What it does with a processor is not known before the second look.
+        // How it uses its processor is not known before the second check.
         let first = self.since.swap(since.nanos(), Ordering::Relaxed) != since.nanos();
         seen.runnable && (first || Duration::from_nanos(ran.saturating_sub(before)) < usual / 2)
     }
 }
 
 impl Group {
-    /// A borrower that is missed is at work for the group itself, or would be if it had a processor.
+    /// A missing borrower is serving the group itself, or has no processor.
     pub(super) fn may_be_late(&self, lent: bool, there: Time) -> bool {
         let excused = || self.absence.is_excused(there, self.core.config.lend_time);
         lent && (self.at_work.load(Ordering::Relaxed) || excused())
     }
 
-    /// Something waited for a thread that polls no more: one that spins on its memory, say, and comes only to post.
+    /// Input waited for a thread that no longer polls; it may spin on its memory and only post.
     pub(super) fn grow_wary(&self, now: Time) {
         let wariness = self.wariness.load(Ordering::Relaxed);
         let next = (wariness * 2).min(WARY.1);

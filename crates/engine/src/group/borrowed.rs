@@ -1,4 +1,4 @@
-//! The groups that one polling thread serves, so that it serves those whose queues it does not poll at the moment, too.
+//! The groups that one polling thread has borrowed, so that it also serves those whose queues it does not poll at the moment.
 //!
 //! A thread that polls the queues of several connections by turns leaves out a queue without outstanding requests, and may wait for the
 //! peer's next Write to that connection's memory instead: NCCL's senders wait for a receiver's credit so. Without this the bytes stay in the
@@ -13,7 +13,7 @@ use verbena_stream::Time;
 
 use super::Group;
 
-/// Groups of one thread; of more, the oldest is left to its timer.
+/// Groups of one thread; with more, the oldest is left to its timer.
 const MOST: usize = 16;
 /// How long a borrowed group is not served before an empty poll of another queue serves it, in nanoseconds; also the least time between
 /// two such turns of a thread, which bounds what they cost.
@@ -21,9 +21,9 @@ const NEGLECTED: u64 = 10_000;
 
 struct Borrowed {
     groups: Vec<Weak<Group>>,
-    /// The group that is looked at next.
+    /// The group that is checked next.
     next: usize,
-    /// The last turn beside a poll, in nanoseconds.
+    /// The last turn of another group, in nanoseconds.
     turned: u64,
 }
 
@@ -33,7 +33,7 @@ thread_local! {
     };
 }
 
-/// This thread has just borrowed the group.
+/// Records that this thread has borrowed the group.
 pub(super) fn add(group: &Weak<Group>) {
     with(|borrowed| {
         let known = borrowed.groups.iter().any(|one| one.ptr_eq(group));
@@ -72,7 +72,7 @@ impl Borrowed {
                 continue;
             }
             if !group.absence.is_of_this_thread() {
-                // Another thread borrowed it since.
+                // Another thread has borrowed it since.
                 self.groups.swap_remove(at);
                 break;
             }
@@ -87,7 +87,7 @@ impl Borrowed {
 }
 
 fn with<T>(act: impl FnOnce(&mut Borrowed) -> T) -> Option<T> {
-    // A thread that ends has no memory of its own any more.
+    // The thread-local storage of an ending thread is destroyed.
     let act = |cell: &RefCell<Borrowed>| Some(act(&mut *cell.try_borrow_mut().ok()?));
     BORROWED.try_with(act).ok().flatten()
 }
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_queue_that_is_not_polled_is_served_beside_another() {
         let mut config = Config::default();
-        // The shard's own timer must not come in between.
+        // Long, so that the shard's own timer does not expire during the test.
         config.set("lend_time", "1s").unwrap();
         let core = Core::new(config).unwrap();
         let (polled, neglected) = (borrow(&core), borrow(&core));
@@ -172,7 +172,7 @@ mod tests {
         neglected.clone().expire(now + Duration::from_millis(500));
         assert!(is_lent(&neglected), "its thread is there");
 
-        // Another thread borrows it: this one leaves it alone.
+        // Another thread borrows it: this one no longer serves it.
         neglected.return_to_shard(false);
         let other = neglected.clone();
         let borrows = std::thread::spawn(move || {

@@ -1,6 +1,5 @@
-//! The mailboxes that feed one completion queue: read by whoever polls it, while it is lent.
-//! They promise that a mailbox is read by somebody at any time, and that a poll costs the same however many there are.
-//! They refuse to know what is in them.
+//! The UDP sockets that feed one completion queue: read by the thread that polls it while the group is lent, else by their shard.
+//! A poll reads at most two of them, so its cost does not depend on their number.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,36 +10,36 @@ use verbena_nic::Outbox;
 use crate::core::Core;
 use crate::mailbox::Mailbox;
 
-/// Datagrams that one poll takes.
+/// Datagrams read per poll from one socket.
 const AT_ONCE: usize = 16;
 
-/// Mailboxes that feed one completion queue.
+/// UDP sockets that feed one completion queue.
 #[derive(Debug, Default)]
 pub(crate) struct Boxes {
     list: RwLock<List>,
-    /// There is one: most queues have none, and their polls should not pay for it.
+    /// There is at least one: most queues have none, and their polls should not pay for it.
     any: AtomicBool,
-    /// Where something came last.
+    /// The socket that had input last.
     hot: AtomicUsize,
-    /// Which other one is looked at next.
+    /// The other one to be read next.
     next: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct List {
-    /// Each with how many queue pairs it feeds.
+    /// Each with the number of queue pairs that it feeds.
     all: Vec<(Arc<Mailbox>, usize)>,
-    /// They are lent to a thread that polls.
+    /// They are lent to a polling thread.
     lent: bool,
 }
 
 impl Boxes {
-    /// There is one.
+    /// There is at least one.
     pub(super) fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 
-    /// A mailbox feeds one more queue pair; `lent` says whether the group is lent.
+    /// A socket feeds one more queue pair; `lent` says whether the group is lent.
     pub(super) fn join(&self, mailbox: &Arc<Mailbox>, lent: &AtomicBool) {
         let mut list = self.list.write();
         list.follow(lent);
@@ -56,7 +55,7 @@ impl Boxes {
         self.any.store(true, Ordering::Release);
     }
 
-    /// A mailbox feeds one queue pair less.
+    /// A socket feeds one queue pair less.
     pub(crate) fn leave(&self, mailbox: &Arc<Mailbox>) {
         let mut list = self.list.write();
         let at = list.all.iter().position(|(m, _)| Arc::ptr_eq(m, mailbox));
@@ -73,15 +72,15 @@ impl Boxes {
         }
     }
 
-    /// The group was lent or taken back a moment ago: so are its mailboxes. Whoever changed that comes here afterwards,
-    /// and the last one to come finds how it stands.
+    /// Lends or returns the sockets after the group was lent or returned. Each thread that changes `lent` calls this afterwards, and the
+    /// last call applies the final value.
     pub(super) fn follow(&self, lent: &AtomicBool) {
         if self.any.load(Ordering::Acquire) {
             self.list.write().follow(lent);
         }
     }
 
-    /// A look by a thread that polls: where something came last, and at one of the others.
+    /// Reads, for a polling thread, the socket that had input last and one of the others.
     pub(super) fn poll(&self, core: &Core) {
         if !self.any.load(Ordering::Acquire) {
             return;
@@ -99,7 +98,7 @@ impl Boxes {
         };
         let mut out = Outbox::new();
         for (at, mailbox) in [Some(first), second].into_iter().flatten() {
-            // Both, whatever is in the first: one that never runs dry must not keep us from the others.
+            // Both in any case: a socket that is never empty must not keep the others from being read.
             if mailbox.read(AT_ONCE, &mut out) {
                 self.hot.store(at, Ordering::Relaxed);
             }

@@ -1,4 +1,4 @@
-//! Where bulk is served: by the polling thread, or by the shard beside it.
+//! Decides which thread serves bulk traffic: the polling thread, or the shard beside it.
 //!
 //! A polling thread that serves its connections saves wake-ups, which is most of the time of a short message. With long messages it spends its
 //! time on copies instead, and a program that polls several queues with one thread is as fast as that thread, while other processors
@@ -15,33 +15,33 @@ use verbena_stream::Time;
 use super::Group;
 use crate::sys;
 
-/// How long the bytes of either way are counted, in nanoseconds.
+/// How long bytes are counted for a rate, in nanoseconds.
 const WINDOW: u64 = 20_000_000;
 /// Bytes per second, both directions together, that are bulk.
 const BULK: u64 = 256 << 20;
-/// The shard must carry more than before by one part in so many.
+/// The shard must carry more than the polling thread by one part in so many.
 const GAIN: u64 = 8;
 /// A shard that waits for a processor for more than this part of a window competes for it.
 const WAIT: u64 = 8;
-/// How long a group stays with the shard before both ways are compared again, in nanoseconds.
+/// How long a group stays with the shard before the next comparison, in nanoseconds.
 const STAY: u64 = 2_000_000_000;
 /// The pause after a comparison that the shard lost, at first and at most, in nanoseconds: it doubles each time.
 const PAUSE: (u64, u64) = (640_000_000, 20_480_000_000);
 /// A group with more members is not counted.
 const MEMBERS: usize = 64;
 
-/// What a group's timer knows of its bulk.
+/// State of the comparison, for the group's timer.
 #[derive(Debug, Default)]
 pub(super) struct Bulk(Mutex<Comparison>);
 
 #[derive(Debug)]
 struct Comparison {
-    /// The window's beginning, in nanoseconds, and the bytes that had been carried by then.
+    /// The beginning of the window, in nanoseconds, and the bytes carried before it.
     since: (u64, u64),
-    /// How long the shard's thread had waited for a processor by then, in nanoseconds.
+    /// How long the shard's thread had waited for a processor before the window, in nanoseconds.
     waited: u64,
     way: Way,
-    /// No other comparison before then, in nanoseconds.
+    /// No comparison before this time, in nanoseconds.
     next: u64,
     /// The pause if the shard loses.
     pause: u64,
@@ -63,20 +63,20 @@ impl Default for Comparison {
 enum Way {
     /// The polling thread serves, if there is one.
     Polling,
-    /// The shard does for one window, after so many bytes per second.
+    /// The shard serves for one window; the rate before, in bytes per second.
     Trial(u64),
-    /// The shard does until then, in nanoseconds.
+    /// The shard serves until this time, in nanoseconds.
     Shard(u64),
 }
 
 impl Comparison {
-    /// A window is over at this moment, after so many bytes and so much waiting of the shard in all; `lent` if a polling thread serves.
+    /// Ends a window at `now`, with the bytes and the shard's waiting time so far; `lent` if a polling thread serves.
     fn next_way(&mut self, now: u64, bytes: u64, waited: u64, lent: bool) -> Way {
         let (since, before) = core::mem::replace(&mut self.since, (now, bytes));
         let span = now.saturating_sub(since).max(1);
         let carried = u128::from(bytes.saturating_sub(before)) * 1_000_000_000;
         let rate = u64::try_from(carried / u128::from(span)).unwrap_or(u64::MAX);
-        // A window that was ended late says nothing of a way.
+        // A window that ended late gives no rate.
         let known = span < 4 * WINDOW;
         let before = core::mem::replace(&mut self.waited, waited);
         let idle = waited.saturating_sub(before) <= span / WAIT;
@@ -103,7 +103,7 @@ impl Comparison {
 }
 
 impl Group {
-    /// The timer looks; true if the shard has the group for its bulk, and the timer runs on for that.
+    /// Called by the timer; true if the shard has the group for its bulk traffic, and the timer is set for that.
     pub(super) fn compare_bulk(&self, now: Time) -> bool {
         let mut comparison = self.bulk.0.lock();
         let lent = self.lent.load(Ordering::SeqCst);
@@ -125,7 +125,7 @@ impl Group {
             }
         }
         drop(comparison);
-        // Longer than until the timer comes back, which may be late.
+        // Longer than the timer's interval, which may be late.
         let wary_until = now.nanos() + 2 * WINDOW;
         self.wary_until.store(wary_until, Ordering::Relaxed);
         if lent {
@@ -138,13 +138,13 @@ impl Group {
         true
     }
 
-    /// Bytes that its members have sent and received; none if there are many members.
+    /// Bytes that the members have sent and received; 0 with more than [`MEMBERS`] members.
     fn carried(&self) -> u64 {
         let members = self.members.read();
         if members.list.len() > MEMBERS {
             return 0;
         }
-        // Not under the lock: who counts may be about to leave.
+        // Counted without the lock, as a member may be about to leave.
         let list = members.list.clone();
         drop(members);
         list.iter().map(|one| one.carried()).sum()
@@ -166,7 +166,7 @@ mod tests {
     use crate::sys::Socket;
     use crate::sys::testing::connection;
 
-    /// A member that carries what a test says.
+    /// A member whose byte count is set by the test.
     struct Carrier(Socket, AtomicU64);
 
     impl Member for Carrier {
@@ -201,7 +201,7 @@ mod tests {
         let mut window = |bytes: u64| {
             now = now + Duration::from_nanos(WINDOW);
             carrier.1.fetch_add(bytes, Ordering::Relaxed);
-            // Its own timer is far away: it would be the one of another test's group.
+            // The group's timer counts as not set, so that `expire` can be called directly.
             group.timed.store(false, Ordering::SeqCst);
             group.clone().expire(now);
             is_lent(&group)
@@ -218,7 +218,7 @@ mod tests {
         group.leave(&*carrier);
     }
 
-    /// Windows of a group that carries so many bytes per second with the polling thread, and with the shard: who serves after each.
+    /// The ways of `n` windows of a group with these rates, in bytes per second, under the polling thread and under the shard.
     fn windows(polling: u64, shard: u64, n: usize) -> Vec<Way> {
         let mut comparison = Comparison::default();
         let (mut now, mut bytes) = (1 << 40, 0);

@@ -1,5 +1,5 @@
-//! Acknowledgements that a polling thread put off, of all members of a group.
-//! They leave with its next post or poll; here they leave because it gives the group back or goes to sleep.
+//! Acknowledgements that a polling thread deferred, for all members of a group.
+//! They are sent with its next post or poll; here they are sent because it returns the group or goes to sleep.
 
 use std::sync::atomic::Ordering;
 
@@ -8,13 +8,13 @@ use verbena_nic::Outbox;
 use super::Group;
 
 impl Group {
-    /// Acknowledgements were put off.
+    /// Acknowledgements were deferred.
     pub(super) fn owe(&self) {
         self.owes.store(true, Ordering::SeqCst);
         self.trust.end();
     }
 
-    /// Sends the acknowledgements that a polling thread put off; `late` if it stayed away with them.
+    /// Sends the deferred acknowledgements; `late` if the polling thread stayed away.
     pub(super) fn pay(&self, late: bool, out: &mut Outbox) {
         if self.owes.swap(false, Ordering::SeqCst) {
             let members = self.members.read().list.clone();
@@ -24,7 +24,7 @@ impl Group {
         }
     }
 
-    /// What was put off leaves: nobody would send it while its borrower sleeps.
+    /// Sends them before the borrower sleeps, because the shard would not.
     pub(crate) fn pay_before_sleep(&self) {
         if self.owes.load(Ordering::SeqCst) {
             let mut out = Outbox::new();

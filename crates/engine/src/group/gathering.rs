@@ -1,9 +1,9 @@
-//! Waking for several things at once: a thread that sleeps with a group has its members keep quiet for a moment, or until much has come.
-//! It promises that nothing is kept from anybody for longer than that moment: the sleeper looks then whatever came, and when it wakes for
-//! another reason its members speak up again. It refuses to go on where a moment is too short for several things: then it is tried rarely.
+//! Wake-up coalescing: while a thread sleeps with a group, its members wake it only after [`MOMENT`], or when much has arrived.
+//! The sleeper checks all members after that time, and any other wake-up ends the coalescing, so input is delayed by [`MOMENT`] at most. If members
+//! did not end the sleep by themselves, coalescing is tried less often.
 //!
-//! Each wake-up of a thread takes as long as a handful of short answers. Who reads 4 KiB at a time from an iSCSI target, 64 at a time, took half the
-//! processor time with it (docs/performance.md).
+//! A wake-up of a thread takes as long as a handful of short responses. A program that reads 4 KiB at a time from an iSCSI target, 64 at a time,
+//! took half the processor time with it (docs/performance.md).
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use super::{FEW, Group, Member};
 use crate::habit::Habit;
 use crate::sys;
 
-/// How long a sleeper may be kept waiting.
+/// How long a response may be delayed.
 pub(crate) const MOMENT: Duration = Duration::from_millis(1);
 
-/// Whether a group's members keep quiet.
+/// State of wake-up coalescing.
 #[derive(Debug, Default)]
 pub(super) struct Gathering {
-    /// Some members can.
+    /// Some members support it.
     allowed: AtomicBool,
-    /// Some do.
+    /// It may be on for some members.
     is_on: AtomicBool,
     habit: Mutex<Habit>,
 }
@@ -37,8 +37,8 @@ impl Gathering {
 }
 
 impl Group {
-    /// For a thread that is about to sleep with it: true if members keep quiet, so that it must not sleep longer than for the
-    /// [moment](MOMENT), and not again before they [speak up](Group::scatter).
+    /// For a thread that is about to sleep with the group: true if members coalesce, so that it must sleep for [`MOMENT`] at most, and
+    /// must end it with [`scatter`](Group::scatter) before it sleeps again.
     pub(crate) fn gather(&self) -> bool {
         let gathering = &self.gathering;
         if !gathering.allowed.load(Ordering::Relaxed) {
@@ -53,21 +53,21 @@ impl Group {
             return false;
         }
         drop(habit);
-        // Before they do, and taken back by who has them speak up alone: another sleeper may wake at any time.
+        // Set first, and cleared by the one thread that ends it: another sleeper may wake at any time.
         gathering.is_on.store(true, Ordering::SeqCst);
         let mut any = false;
         self.each_few(&self.few(), |member, out| any |= member.gather(out));
         any
     }
 
-    /// Members woke the sleeper in time.
+    /// A member woke the sleeper in time.
     pub(super) fn note_gathered(&self) {
         if self.gathering.is_on.load(Ordering::Relaxed) {
             self.gathering.habit.lock().learn(true);
         }
     }
 
-    /// The moment was over before that: the sleeper looks what came.
+    /// No member did: the sleeper checks them itself.
     pub(crate) fn look_after_gathering(&self) {
         if !self.gathering.is_on.load(Ordering::Relaxed) {
             return;
@@ -82,7 +82,7 @@ impl Group {
         }
     }
 
-    /// Members speak up.
+    /// Ends coalescing.
     pub(crate) fn scatter(&self) {
         let gathering = &self.gathering;
         if gathering.is_on.load(Ordering::SeqCst) && gathering.is_on.swap(false, Ordering::SeqCst) {
@@ -90,20 +90,20 @@ impl Group {
         }
     }
 
-    /// Whether any of them has reason to. Under the lock: nobody is served, and most of the time the answer is no.
+    /// Whether a member has several responses outstanding. The lock is held because no turn is taken, and the answer is mostly no.
     fn awaits_several(&self) -> bool {
         let members = self.members.read();
         let mut few = members.list.iter().take(FEW);
         few.any(|member| member.awaits_several())
     }
 
-    /// The members that may keep quiet: those that came first.
+    /// Copies of the first [`FEW`] members; groups with more do not coalesce.
     fn few(&self) -> ArrayVec<Arc<dyn Member>, FEW> {
         let members = self.members.read();
         members.list.iter().take(FEW).cloned().collect()
     }
 
-    /// Not under the lock: whoever is served may leave.
+    /// The lock is not held: a member may leave in its turn.
     fn each_few(
         &self,
         members: &[Arc<dyn Member>],

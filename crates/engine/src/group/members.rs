@@ -1,6 +1,5 @@
-//! The members of a group — connections, and streams of other drivers — in a list and by name.
-//! It promises that finding, adding and removing one takes no longer the more there are.
-//! It refuses to keep an order: who leaves is replaced by the last.
+//! The members of a group (connections, and iSCSI streams) in a list and by token.
+//! Finding, adding and removing one takes constant time; removal changes the order, as the last one takes the free position.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,52 +11,52 @@ use super::{FEW, Group};
 use crate::shard::ByToken;
 use crate::sys::{self, Interest, Socket};
 
-/// Whoever has a socket and is served with others that complete in the same queue.
+/// An object with a socket that is served together with others that complete in the same queue.
 pub(crate) trait Member: Send + Sync {
-    /// Its name in the poller.
+    /// Its token in the poller.
     fn token(&self) -> u64;
 
-    /// Where bytes leave and come, and where they come instead if there is another end for that.
+    /// The socket for both directions, or for writes only if there is a second one for reads.
     fn sockets(&self) -> (&Socket, Option<&Socket>);
 
     /// A full turn: reads what is there, then sends.
     fn turn(&self, out: &mut Outbox);
 
-    /// A turn of a thread that polls or sleeps with it; true if something to send was put off.
+    /// A turn of a thread that polls or sleeps with the group; true if something to send was deferred.
     fn poll_turn(&self, now: Time, out: &mut Outbox) -> bool;
 
-    /// Sends what was put off; `late` if its borrower stayed away with it.
+    /// Sends what was deferred; `late` if the borrower stayed away.
     fn send_deferred(&self, late: bool, out: &mut Outbox);
 
-    /// Bytes that it has sent and received, where they are counted.
+    /// Bytes sent and received, where they are counted.
     fn carried(&self) -> u64 {
         0
     }
 
-    /// It may wake for several things at once.
+    /// It supports wake-up coalescing.
     fn can_gather(&self) -> bool {
         false
     }
 
-    /// Several things are to come by now. Asked under the members' lock: it only looks.
+    /// Several responses are outstanding. Called with the members' lock held: it must not take a turn.
     fn awaits_several(&self) -> bool {
         false
     }
 
-    /// A thread sleeps with it that looks again in a moment: for as long, its socket need not wake anybody for each thing that comes. True
-    /// if it does not.
+    /// A thread sleeps with the group and checks again after [`MOMENT`](super::MOMENT): until then the socket need not wake it for each
+    /// response. True if it does not.
     fn gather(&self, _: &mut Outbox) -> bool {
         false
     }
 
-    /// From now on it wakes for everything.
+    /// Ends coalescing: the socket wakes for all input.
     fn scatter(&self, _: &mut Outbox) {}
 }
 
 #[derive(Default)]
 pub(super) struct Members {
     pub(super) list: Vec<Arc<dyn Member>>,
-    /// Where each one is in the list: there may be thousands, and they come and go.
+    /// The position of each one in the list, which may have thousands.
     places: ByToken<usize>,
 }
 
@@ -83,14 +82,14 @@ impl Members {
 }
 
 impl Group {
-    /// A member joins; it is not watched yet.
+    /// Adds a member; it is not watched yet.
     pub(crate) fn join(&self, member: Arc<dyn Member>) {
         let mut members = self.members.write();
         members.add(member);
         self.note_crowd(&members);
     }
 
-    /// A member is watched for this from now on; `again` if it was watched before.
+    /// Watches a member for this from now on; `again` if it was watched before.
     pub(crate) fn watch(
         &self,
         member: &dyn Member,
@@ -108,7 +107,7 @@ impl Group {
         match other {
             None => watch(socket, interest),
             Some(other) => {
-                // Each end for what it is there for.
+                // Each end for its direction.
                 watch(
                     other,
                     Interest {
@@ -127,7 +126,7 @@ impl Group {
         }
     }
 
-    /// A member is not watched for now: nothing that could be told of it would be news.
+    /// Stops watching a member for now.
     pub(crate) fn set_aside(&self, member: &dyn Member) {
         let (socket, other) = member.sockets();
         for socket in [Some(socket), other].into_iter().flatten() {

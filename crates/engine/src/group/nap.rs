@@ -1,6 +1,6 @@
-//! Empty polls that sleep, on processors with more threads that want to run than they can: a thread that spins there is preempted for whole
+//! Empty polls that sleep, on processors with more runnable threads than they can run: a spinning thread is preempted for whole
 //! time slices, and takes the processor from the threads that its completions depend on. One that sleeps wakes when bytes arrive, ahead of
-//! threads that compute. The sleep is short, since the program may have other work, and only threads that were preempted do it.
+//! threads that compute. The sleep is short, since the program may have other work, and only threads that were preempted sleep.
 
 use core::time::Duration;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,25 +11,25 @@ use super::Group;
 use crate::preempted;
 use crate::sys::{self, poller};
 
-/// Empty polls in a row before one sleeps, about the time of a short answer: a peer that runs on another processor has answered by then, and
-/// a program that drains its queue and goes on with other work does not come so far.
+/// Consecutive empty polls before one sleeps, about the time of a short response: a peer on another processor has responded by then,
+/// and a program that drains its queue and goes on with other work does not poll so often.
 const POLLS: u32 = 32;
 
 /// Threads that sleep in polls of a group's queue.
 #[derive(Debug, Default)]
 pub(super) struct Nap {
-    /// A member is there that can wake them.
+    /// There is a member whose input ends the sleep.
     pub(super) possible: AtomicBool,
-    /// Empty polls since the last that found something.
+    /// Empty polls since the last that found completions.
     empty: AtomicU32,
     /// A thread sleeps in the group's poller.
     taken: AtomicBool,
-    /// The polling thread should sleep, by its last empty poll.
+    /// The polling thread should sleep, as of its last empty poll.
     due: AtomicBool,
 }
 
 impl Nap {
-    /// A poll found something.
+    /// A poll found completions.
     pub(super) fn end_row(&self) {
         if self.empty.load(Ordering::Relaxed) != 0 {
             self.empty.store(0, Ordering::Relaxed);
@@ -38,7 +38,7 @@ impl Nap {
 }
 
 impl Group {
-    /// A poll of the lent group's queue found nothing, at this moment; what it served may have changed that.
+    /// Counts an empty poll of the lent group's queue.
     pub(super) fn note_empty_poll(&self, now: Time) {
         if !self.nap.possible.load(Ordering::Relaxed) {
             return;
@@ -52,7 +52,7 @@ impl Group {
         }
     }
 
-    /// Sleeps until a member is ready, for `poll_sleep` at most, if this thread should; false if it did not.
+    /// Sleeps until a member is ready, for `poll_sleep` at most, if that is due; false if it did not.
     pub(crate) fn nap(&self) -> bool {
         if !self.nap.due.load(Ordering::Relaxed) {
             return false;
@@ -68,9 +68,9 @@ impl Group {
         true
     }
 
-    /// One thread is woken by a member. Others that poll the same queue sleep for the whole time: woken together, they would wait for the
-    /// first one, and all of them for a processor. So does a thread while another one serves many members: they are ready until it
-    /// has served them.
+    /// One thread at a time is woken by a member. Others that poll the same queue sleep for the whole time: woken together, they would wait for
+    /// the first one, and all of them for a processor. So does a thread while another one serves a crowded group: its members stay ready until they
+    /// are served.
     fn sleep_in_poller(&self, limit: Duration) {
         if self.asking.is_locked() || self.nap.taken.swap(true, Ordering::Acquire) {
             std::thread::sleep(limit);

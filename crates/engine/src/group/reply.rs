@@ -1,8 +1,8 @@
-//! Threads that wait for a peer's answer in memory: they post, look at a byte until the peer's Write has changed it, and post again, without
-//! polling a queue. A shard would have to wake for each answer, beside a thread that never sleeps. A thread that has been answered a number of times
-//! in turn receives the next answer itself, for a moment, before its post returns.
+//! Waiting for a peer's response in a post, for threads that poll memory instead of a queue: they post, read a byte until the peer's
+//! Write has changed it, and post again. A shard would have to wake for each response, beside a thread that never sleeps. A thread with [`ANSWERS`]
+//! responses in turn receives the next one itself, for a short time, before its post returns.
 //!
-//! Posts that follow each other without an answer between them end it, and so does arming the queue. An answer that does not come in time
+//! Consecutive posts without a response between them end this, and so does arming the queue. A response that does not arrive in time
 //! is left to the shard.
 
 use core::time::Duration;
@@ -11,21 +11,21 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use super::Group;
 use crate::sys;
 
-/// Answers in turn before a post waits for the next one.
+/// Responses in turn before a post waits for the next one.
 const ANSWERS: u32 = 8;
 /// How long it waits: a few times the round trip of a short message within one host.
 const SPIN: Duration = Duration::from_micros(50);
 /// The same for a thread that competes for its processor, and sleeps meanwhile.
 const SLEEP: Duration = Duration::from_micros(500);
 
-/// Posts and answers of a group that no thread polls.
+/// Posts and responses of a group that no thread polls.
 #[derive(Debug, Default)]
 pub(super) struct Reply {
-    /// Something was posted, and nothing came since.
+    /// Requests were posted, and nothing was received since.
     awaited: AtomicBool,
-    /// Answers in turn.
+    /// Responses in turn.
     answers: AtomicU32,
-    /// The group is lent to a thread that waits for answers in its posts.
+    /// The group is lent to a thread that waits for responses in its posts.
     pub(super) held: AtomicBool,
 }
 
@@ -37,7 +37,7 @@ impl Reply {
         }
     }
 
-    /// Nobody waits in this way, as far as is known.
+    /// Forgets the responses: the thread does not wait in this way now.
     pub(super) fn reset(&self) {
         self.answers.store(0, Ordering::Relaxed);
         self.held.store(false, Ordering::Relaxed);
@@ -49,7 +49,7 @@ impl Reply {
 }
 
 impl Group {
-    /// A member received something that it has to acknowledge.
+    /// A member received data that it has to acknowledge.
     pub(crate) fn note_data(&self) {
         if self.reply.is_awaited() {
             self.reply.awaited.store(false, Ordering::Relaxed);
@@ -60,7 +60,7 @@ impl Group {
         }
     }
 
-    /// Requests have left: receives their answer, if there was one each time before.
+    /// Requests were sent: receives their response here, if the previous ones had one each.
     pub(crate) fn await_reply(&self) {
         if self.reply.answers.load(Ordering::Relaxed) < ANSWERS || sys::is_own_thread() {
             return;
@@ -82,7 +82,7 @@ impl Group {
             self.polled.store(now.nanos(), Ordering::Relaxed);
             self.serve_polling(now);
             if !self.reply.is_awaited() {
-                // It stays with this thread, which is about to post again.
+                // The loan is kept: this thread is about to post again.
                 return;
             }
             self.note_empty_poll(now);
@@ -109,7 +109,7 @@ mod tests {
         Group::new(&core).unwrap()
     }
 
-    /// Posts, each with an answer that the shard receives.
+    /// Posts, each with a response that the shard receives.
     fn exchange(group: &Group, times: u32) {
         for _ in 0..times {
             group.note_post();
@@ -117,7 +117,7 @@ mod tests {
         }
     }
 
-    /// Whether a post waits, and by that has the group on loan meanwhile.
+    /// Whether a post waits, which updates `polled`.
     fn waits(group: &Group) -> bool {
         group.note_post();
         let before = group.polled.load(Ordering::Relaxed);

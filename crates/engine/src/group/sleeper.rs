@@ -1,10 +1,10 @@
-//! A group on loan to a thread that sleeps: it wakes for the group's sockets as well as for its channel, and serves them itself.
-//! It promises what lending to a thread that polls does: whoever stays away with the loan loses it, by the shard's timer.
-//! It refuses groups with mailboxes, and those whose last borrower stayed away while something waited.
+//! A group on loan to a sleeping thread, which wakes for the group's sockets as well as for its channel, and serves them itself.
+//! A borrower that stays away after it woke loses the loan by the shard's timer. Groups with UDP sockets, and groups whose last
+//! borrower stayed away while input waited, are not lent.
 //!
-//! Without the loan a message wakes the shard, which wakes the program: two threads for one message. While the borrower
-//! sleeps no timer runs, so that an idle program wakes nobody; when it wakes, one is set if none is. `asleep` and `timed`
-//! are each written before the other is looked at, by who wakes and by the timer, so that one of them sees the other.
+//! Without the loan a message wakes the shard, which wakes the program: two threads for one message. No timer runs while the borrower
+//! sleeps, so an idle program causes no wake-ups; when it wakes, the timer is set unless it is. The waking thread and the timer each write
+//! one of `asleep` and `timed` before they read the other, so that at least one of them sees the other's write.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -16,20 +16,20 @@ use verbena_stream::Time;
 use super::Group;
 use crate::sys::{self, Channel, Double, Interest, Ready};
 
-/// Who sleeps with the group.
+/// State of the loan to sleeping threads.
 #[derive(Debug, Default)]
 pub(super) struct Loan {
-    /// A sleeper has it, or is about to come back for it: the shard is not told.
+    /// A sleeper has the group, or is expected back: the shard's watch is not armed.
     held: AtomicBool,
     /// Threads that sleep now.
     asleep: AtomicU32,
-    /// One woke since the timer last looked.
+    /// One woke since the timer last expired.
     woke: AtomicBool,
-    /// The channel that is watched beside the members: who sleeps with one group sleeps in its poller alone.
+    /// The channel that the group's poller watches too, so that a thread with one group sleeps in this poller only.
     channel: Mutex<Option<Double>>,
 }
 
-/// The name of that channel in the poller.
+/// The token of that channel in the poller.
 const CHANNEL: u64 = u64::MAX;
 
 impl Loan {
@@ -37,12 +37,12 @@ impl Loan {
         self.held.load(Ordering::SeqCst)
     }
 
-    /// Nobody has it any more; true if somebody had.
+    /// Ends the loan; true if there was one.
     pub(super) fn end(&self) -> bool {
         self.held.swap(false, Ordering::SeqCst)
     }
 
-    /// The timer looks, and runs no more unless this says so.
+    /// For the timer, which is not set again unless the result says so; none if no thread sleeps.
     pub(super) fn sleeps(&self) -> Option<Active> {
         if self.asleep.load(Ordering::SeqCst) == 0 {
             return None;
@@ -51,25 +51,25 @@ impl Loan {
     }
 }
 
-/// Whether a sleeper woke since the timer last looked.
+/// Whether a sleeper woke since the timer last expired.
 pub(super) struct Active(pub(super) bool);
 
 impl Group {
-    /// Threads may sleep with it.
+    /// Threads may sleep with the group.
     pub(crate) fn may_sleep(&self) -> bool {
         !self.is_wary() && !self.boxes.any()
     }
 
-    /// Its last borrower stayed away while something waited, not long ago.
+    /// The last borrower stayed away while input waited, not long ago.
     fn is_wary(&self) -> bool {
         let until = self.wary_until.load(Ordering::Relaxed);
-        // Most groups never had a reason, and need not know the time.
+        // For most groups it is 0, and the clock need not be read.
         if until == 0 {
             return false;
         }
         let wary = sys::now().nanos() < until;
         if !wary {
-            // It is over. Fails if there is another reason by now, which counts the next time.
+            // It has expired. The exchange fails if a new time was set meanwhile, which counts at the next call.
             let _ =
                 self.wary_until
                     .compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
@@ -77,7 +77,7 @@ impl Group {
         wary
     }
 
-    /// A thread goes to sleep with it.
+    /// A thread begins to sleep with the group.
     pub(crate) fn fall_asleep(&self) {
         self.absence.begin();
         self.loan.asleep.fetch_add(1, Ordering::SeqCst);
@@ -85,7 +85,7 @@ impl Group {
         self.pay_before_sleep();
     }
 
-    /// It wakes, and is expected back soon.
+    /// A sleeping thread woke, and is expected back soon.
     pub(crate) fn wake_up(&self, now: Time) {
         self.polled.store(now.nanos(), Ordering::Relaxed);
         self.loan.woke.store(true, Ordering::Relaxed);
@@ -94,7 +94,7 @@ impl Group {
         self.time(now);
     }
 
-    /// This channel's rings are told of by the group's poller; false if another one's are, on which somebody sleeps.
+    /// Makes the group's poller watch this channel; false if it watches another one on which a thread sleeps.
     pub(crate) fn hear(&self, channel: &Channel) -> bool {
         let mut heard = self.loan.channel.lock();
         if heard.as_ref().is_some_and(|double| double.is_of(channel)) {
@@ -116,10 +116,10 @@ impl Group {
         true
     }
 
-    /// No channel's rings are told of any more, unless somebody sleeps: a shard that listens is not meant.
+    /// Stops watching the channel, unless a thread sleeps: its events must not wake the shard.
     pub(super) fn hear_nobody(&self) {
         let mut heard = self.loan.channel.lock();
-        // Who falls asleep says so before it asks to hear.
+        // A thread increments `asleep` before it calls `hear`.
         if self.loan.asleep.load(Ordering::SeqCst) == 0
             && let Some(before) = heard.take()
         {
@@ -127,7 +127,7 @@ impl Group {
         }
     }
 
-    /// These members are ready: the sleeper serves them. True if the channel is rung.
+    /// Serves these ready members for a sleeper. True if the channel has an event.
     pub(crate) fn serve_told(&self, ready: &[Ready]) -> bool {
         let mut out = Outbox::new();
         self.serve_sleeping(ready, &mut out);
@@ -135,7 +135,7 @@ impl Group {
         ready.iter().any(|one| one.token == CHANNEL)
     }
 
-    /// The same for whoever is ready now.
+    /// The same for the members that are ready now.
     pub(crate) fn serve_awake(&self) {
         let mut out = Outbox::new();
         if let Some(ready) = self.ask() {
@@ -144,7 +144,7 @@ impl Group {
         self.core.deliver(&mut out);
     }
 
-    /// Acknowledgements are put off as one who polls does.
+    /// Acknowledgements are deferred as in a polling thread.
     fn serve_sleeping(&self, ready: &[Ready], out: &mut Outbox) {
         if ready.iter().any(|one| one.readable && one.token != CHANNEL) {
             self.note_gathered();
@@ -152,7 +152,7 @@ impl Group {
         let (now, mut owes) = (sys::now(), false);
         self.each(ready, |connection, one| {
             if one.writable {
-                // There is room again.
+                // There is room to write again.
                 connection.turn(out);
             } else {
                 owes |= connection.poll_turn(now, out);

@@ -1,14 +1,14 @@
-//! Who borrowed a group and when it is taken back, by a clock of our own.
+//! Tests of lending and returning a group, with an artificial clock.
 
 use core::time::Duration;
 
 use super::*;
 use crate::config::Config;
 
-/// The shard's own timer must not come in between.
+/// Long, so that the shard's own timer does not expire during a test.
 const USUAL: Duration = Duration::from_secs(1);
 
-/// A group that a polling thread has just borrowed, and when.
+/// A group just borrowed by a polling thread, and the time.
 pub(super) fn borrowed() -> (Arc<Group>, Time) {
     let mut config = Config::default();
     config.set("lend_time", "1s").unwrap();
@@ -19,7 +19,7 @@ pub(super) fn borrowed() -> (Arc<Group>, Time) {
     while !group.lent.load(Ordering::SeqCst) {
         group.polled_empty();
     }
-    // This thread is there, whatever its clock says.
+    // With a known thread, `expire` would look at its real processor time.
     group.absence.begin_unknown();
     (group, sys::now())
 }
@@ -101,7 +101,7 @@ fn who_finds_completions_is_there() {
 #[test]
 fn who_has_no_processor_keeps_it_for_a_while() {
     let (group, since) = borrowed();
-    // Not known to compute before the second look.
+    // Whether it computes is known only at the second check.
     group.absence.begin();
     group.clone().expire(since + USUAL * 3 / 2);
     assert!(is_lent(&group));

@@ -1,15 +1,15 @@
-//! How often a borrower is looked for: seldom, if it was there each time.
-//! It promises that one who was missed is looked for as often as at first. It refuses trust where acknowledgements are put off:
-//! peers wait for those, and the timer is what sends them if the borrower does not.
+//! The interval of the timer that checks on a borrower: it doubles while the borrower is found active, up to [`BUSY`] times `lend_time`.
+//! A missing borrower resets it. Once acknowledgements were deferred it stays at `lend_time`: peers wait for them, and the timer
+//! sends them if the borrower does not.
 //!
-//! The timer wakes a thread, on a small machine instead of one that works: each time took 80 µs of a processor where it was measured,
+//! The timer wakes a thread, on a small machine in place of one that works: each time took 80 µs of a processor where it was measured,
 //! beside a program that reads from an iSCSI target, and a twelfth of one processor in all.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::BUSY;
 
-/// What a borrower has earned: the timer waits for so many times the usual. 0 if acknowledgements were put off at least once, for good.
+/// Multiple of `lend_time` until the timer expires; 0 counts as 1 and is final: acknowledgements were deferred at least once.
 #[derive(Debug)]
 pub(super) struct Trust(AtomicU32);
 
@@ -20,24 +20,24 @@ impl Default for Trust {
 }
 
 impl Trust {
-    /// How many times the usual it may pass before it is looked for.
+    /// The multiple of `lend_time`.
     pub(super) fn times(&self) -> u32 {
         self.0.load(Ordering::Relaxed).max(1)
     }
 
-    /// It was there.
+    /// The borrower was active.
     pub(super) fn grow(&self) {
         self.change(|times| (times * 2).min(BUSY));
     }
 
-    /// It was not.
+    /// The borrower was missing.
     pub(super) fn shrink(&self) {
         self.change(|_| 1);
     }
 
-    /// There is none from now on.
+    /// Fixes the interval at `lend_time`.
     pub(super) fn end(&self) {
-        // Looked at first: it is nearly always so.
+        // Loaded first: it is nearly always 0 already.
         if self.0.load(Ordering::Relaxed) > 0 {
             self.0.store(0, Ordering::Relaxed);
         }
@@ -45,7 +45,7 @@ impl Trust {
 
     fn change(&self, to: impl Fn(u32) -> u32) {
         let change = |times| (times > 0).then(|| to(times));
-        // Refused where there is none.
+        // Fails if it is fixed.
         let _ = self
             .0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);

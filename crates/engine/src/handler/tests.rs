@@ -1,4 +1,4 @@
-//! Tests of handlers and listeners by themselves: ids, lives, and where a notification goes.
+//! Tests of handlers and listeners alone: ids, their reuse, and the route of an event.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn way(handlers: &Handlers) -> Way {
     handlers.add(&HandlerOptions::default()).unwrap().way()
 }
 
-/// Two clear the same handler, and a third takes its id in between.
+/// Two threads remove the same handler, and a third registers a new one with its id in between.
 #[test]
 fn clearing_a_handler_leaves_its_heir_alone() {
     let handlers = Handlers::new(1);
@@ -48,7 +48,7 @@ fn a_notification_goes_where_its_queue_says_or_is_kept() {
     assert_eq!(listeners.set_target(7, Target::By(two)), None, "once");
 }
 
-/// A queue that was given a handler while that one was being cleared must not send its notification round and round.
+/// A queue that gets a handler while that is being removed must not route its event in a loop.
 #[test]
 fn a_notification_for_nobody_is_kept() {
     let (handlers, listeners) = (Handlers::new(2), Listeners::default());

@@ -1,4 +1,4 @@
-//! Tests of what the settings mean towards a peer, and of the choice of addresses.
+//! Tests of the settings for one peer, and of the choice of addresses.
 
 use super::super::device::{Device, Interface};
 use super::super::words::Choice;
@@ -74,7 +74,7 @@ fn the_narrowest_network_decides() {
     assert_eq!(config.expected(peer("192.0.2.8")), Profile::Standard);
     assert_eq!(config.expected(peer("198.51.100.1")), Profile::Verbena);
     assert_eq!(config.expected(peer("2001:db8::1")), Profile::Siw);
-    // An IPv4 peer met through IPv6 is the same peer.
+    // The IPv4-mapped form of an address matches the same networks.
     assert_eq!(config.expected(peer("::ffff:192.0.2.7")), Profile::Siw);
     for bad in ["192.0.2.0/33=siw", "192.0.2.0=roce", "192.0.2.0", "x=siw"] {
         assert!(config.set("peers", bad).is_err(), "{bad}");

@@ -1,8 +1,8 @@
-//! Tests of a line for one turn: where it stops, although the socket would take more.
+//! Tests of [`Turn`]: it stops after its number of bytes although the socket would take more.
 
 use super::*;
 
-/// Writes so many bytes, at once.
+/// Writes `len` bytes in one call.
 fn write(turn: &mut Turn<'_>, len: usize) -> Moved {
     let bytes = vec![7; len];
     let mut sources = Sources::new();
@@ -23,7 +23,7 @@ fn a_turn_takes_its_bytes_and_then_none_although_there_is_room() {
     let mut turn = Turn::new(&line, 100);
     assert_eq!(write(&mut turn, 60), Moved::Bytes(60));
     assert!(!turn.is_over());
-    // What is written at once is not cut: it is a batch already.
+    // A single write is not cut: it is a batch already.
     assert_eq!(write(&mut turn, 60), Moved::Bytes(60));
     assert!(turn.is_over());
     assert_eq!(write(&mut turn, 60), Moved::Nothing);

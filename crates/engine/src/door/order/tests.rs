@@ -1,4 +1,4 @@
-//! The order of requests: what a peer sees of our threads, and what a peer that dawdles can do.
+//! Tests of the order of requests: independence of thread scheduling, and the effect of a slow peer.
 
 use core::net::{IpAddr, Ipv4Addr};
 use core::time::Duration;

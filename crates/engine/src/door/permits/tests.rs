@@ -1,4 +1,4 @@
-//! Who gives up a permit for whom.
+//! Tests of which permit is displaced for a new connection.
 
 use core::net::IpAddr;
 
@@ -10,7 +10,7 @@ fn source(text: &str) -> Source {
     Source::of(text.parse::<IpAddr>().unwrap())
 }
 
-/// A newcomer that is silent so far: its number, and what was displaced for it.
+/// A new connection without a request yet: its number, and what was displaced for it.
 fn come(table: &mut Table<u64>, from: Source) -> Option<(u64, Option<u64>)> {
     let (number, displaced) = table.enter(from)?;
     table.wait_for_peer(from, number, Some(number));
@@ -59,7 +59,7 @@ fn a_flood_displaces_only_its_own() {
         let (_, displaced) = come(&mut table, a).unwrap();
         assert!(displaced.unwrap() > 2, "of the other source");
     }
-    // The other source may still grow to its half.
+    // The other source may still grow to half of the permits.
     assert!(come(&mut table, b).unwrap().1.unwrap() > 2);
     assert_eq!(table.sources[&b].len(), 4);
 }
@@ -82,7 +82,7 @@ fn requests_that_wait_stay_unless_another_source_has_less() {
     }
     assert_eq!(come(&mut table, a), None);
     assert_eq!(come(&mut table, b), Some((9, Some(0))));
-    // The silent one of another source is not displaced by the source with the most.
+    // The incomplete connection of another source is not displaced by the source with the most permits.
     assert_eq!(come(&mut table, a), None);
 }
 
@@ -94,7 +94,7 @@ fn an_answered_one_can_be_displaced_again() {
     assert_eq!(come(&mut table, a), None);
     table.wait_for_peer(a, 1, None);
     assert_eq!(come(&mut table, a), Some((3, Some(1))));
-    // What was displaced is not counted twice when it leaves, nor does it come back.
+    // A displaced permit is not counted twice when it leaves, nor added again.
     table.leave(a, 1);
     table.wait_for_peer(a, 1, None);
     table.wait_for_program(a, 1);

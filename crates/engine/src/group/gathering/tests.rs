@@ -1,4 +1,4 @@
-//! Members that keep quiet, and when they speak up again.
+//! Tests of wake-up coalescing: when it begins, and what ends it.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use crate::core::Core;
 use crate::sys::Socket;
 use crate::sys::testing::connection;
 
-/// A member that does as it is told, and counts its turns.
+/// A member that always coalesces, and counts its turns.
 struct Quiet {
     token: u64,
     socket: Socket,
-    /// The group that it leaves when it may speak.
+    /// The group that it leaves when coalescing ends.
     leaves: Mutex<Option<Arc<Group>>>,
     is_quiet: AtomicBool,
     turns: AtomicU32,
@@ -83,7 +83,7 @@ fn is_quiet(member: &Quiet) -> bool {
     member.is_quiet.load(Ordering::Relaxed)
 }
 
-/// Whatever a sleeper wakes for, and also if it is cancelled: it may not come back soon, and others must be told.
+/// Any wake-up ends it, also a cancellation: the thread may not come back soon, and other threads must be woken.
 #[test]
 fn who_wakes_leaves_nobody_quiet() {
     let (group, member) = group();
@@ -117,7 +117,7 @@ fn who_left_is_not_asked() {
     assert!(!group.gather());
 }
 
-/// A queue pair that ended is closed by whoever comes to it next.
+/// A queue pair that ended leaves its group in its next turn.
 #[test]
 fn one_who_leaves_takes_nobody_elses_turn() {
     let (group, first) = group();
