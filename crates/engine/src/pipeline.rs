@@ -102,7 +102,7 @@ impl Core {
         self.come_back(served.ok().and_then(|served| served.due));
     }
 
-    /// Fires the held signals that are due (E6), and serves queues without a vector.
+    /// Fires the held signals that are due (E6), and serves the queues that are polled instead of signalled.
     pub(crate) fn tick(&self, now: Time) {
         let due = self.interrupts.tick(now);
         self.come_back(due);
