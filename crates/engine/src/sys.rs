@@ -1,7 +1,7 @@
 //! The operating system interface of the adapter: sockets, epoll, eventfds, the clock, randomness, threads and forks.
-//! Calls do not block (except [`Poller::wait`], [`Bell::wait`], [`Channel::take`], [`beside::wait`], [`wait`], and the transfer between
-//! processes by [`Courier`] and [`Hatch`]), do not log, and are no cancellation points, so they may be made under a lock. A call that a
-//! signal interrupted is repeated. No Rust reference to registered memory is made.
+//! Calls do not block (except [`Poller::wait`], the sleeps in [`poller`], [`Bell::wait`], [`Channel::take`], [`Channel::wait_beside`],
+//! [`beside::wait`], [`wait`], and the transfer between processes by [`Courier`] and [`Hatch`]), do not log, and are no cancellation
+//! points, so they may be made under a lock. A call that a signal interrupted is repeated. No Rust reference to registered memory is made.
 
 pub mod bell;
 pub mod beside;
