@@ -39,7 +39,8 @@ impl Core {
         !self.keys.is_empty() && self.config.expected(peer) == Profile::Verbena
     }
 
-    /// Adds the proof to a Request that is about to be sent, if a key is set and the options have none yet.
+    /// Adds the proof to a Request that is about to be sent, if a key is set, the extensions are offered, and it has no proof yet
+    /// (calls of out-of-band connections have their own).
     pub(crate) fn prove_request(&self, options: &mut Options, terms: &Terms) -> Result<(), Error> {
         if options.introduction.is_some() || options.proving.is_some() || !terms.extensions {
             return Ok(());

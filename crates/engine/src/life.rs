@@ -165,7 +165,7 @@ impl Life {
         let delay = if self.calls_first(&expected) {
             Duration::ZERO
         } else {
-            // The peer should call; but it may have been told another address of ours than it can reach.
+            // The peer should call; but it may use another address than the program named, so this side calls after a delay.
             self.config().dial_delay
         };
         let mut state = self.state.lock();
