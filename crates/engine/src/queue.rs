@@ -70,7 +70,8 @@ impl Queue {
         }
     }
 
-    /// Sleeps in an empty poll, if this thread should. Only one group can wake it, so with several further groups it does not sleep.
+    /// Sleeps in an empty poll, if this thread should: in the queue's own group, or in the only further one. Members of one group at
+    /// most can wake it.
     fn nap(&self) -> bool {
         if self.group.nap() {
             return true;
