@@ -1,6 +1,5 @@
-//! What notification costs, end to end: from a completion to the code that was waiting for it (docs/performance.md).
-//! Each figure is set beside what the system itself needs in the same run; medians of several rounds.
-//! It refuses to be a test: nothing fails here, numbers are printed.
+//! The end-to-end cost of notification: from a completion to the code that waits for it (docs/performance.md).
+//! Each figure is printed beside what the operating system itself needs in the same run; medians of several rounds. Nothing is asserted.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -18,7 +17,7 @@ const ROUNDS: usize = 5;
 const WAKES: usize = 4000;
 const SPAN: Duration = Duration::from_millis(400);
 
-/// A queue pair in error: what is posted to it completes at once, on the thread that posts, with no network in between.
+/// A queue pair in the error state: a request posted to it completes at once, on the posting thread, without a network.
 struct Source {
     qp: QueuePair,
     cq: Arc<CompletionQueue>,
@@ -75,7 +74,7 @@ fn show(name: &str, times: &[Duration]) {
     println!("  {name:<30} {:>8.2}{:>8.2}", micros(50), micros(99));
 }
 
-/// Long enough for whoever waits to fall asleep.
+/// Long enough for a waiting thread to fall asleep.
 fn pause() {
     let until = Instant::now() + Duration::from_micros(60);
     while Instant::now() < until {
@@ -83,7 +82,7 @@ fn pause() {
     }
 }
 
-/// Rings, and how long until the one who sleeps on the channel is awake.
+/// Rings, and measures the time until the thread that sleeps on the channel is awake.
 fn wakes(ring: impl Fn(), channel: &Arc<Channel>, ready: impl Fn() + Send) -> Vec<Duration> {
     let ((awake, times), (sleepy, sleeps)) = (mpsc::channel(), mpsc::channel());
     let mut all = Vec::with_capacity(WAKES);
@@ -150,7 +149,7 @@ fn draining(source: &Arc<Source>, drained: &Arc<AtomicU64>, told: &Arc<AtomicU64
     })
 }
 
-/// What happened per second.
+/// Rates per second.
 struct Load {
     completions: f64,
     notifications: f64,
@@ -272,7 +271,7 @@ fn reaction(engine: &Engine, processor: u16) -> Vec<Duration> {
     all
 }
 
-/// The same while a handler of this class works on the processor without an end.
+/// The same while a handler of this class occupies the processor all the time.
 fn reaction_beside(engine: &Engine, processor: u16, class: Class) -> Vec<Duration> {
     let stop = Arc::new(AtomicBool::new(false));
     let stops = stop.clone();
@@ -300,7 +299,7 @@ fn reaction_beside(engine: &Engine, processor: u16, class: Class) -> Vec<Duratio
 fn priorities() {
     let all = sys::processors().unwrap();
     let (here, there) = (all[0], *all.last().unwrap());
-    // Whoever completes must not be in the way of whoever is told.
+    // The completing thread must not share the processor of the handler.
     sys::settle(&[here]).unwrap();
     println!("time to a latency handler, µs        p50     p99");
     let (mut ratios, mut last) = (Vec::new(), None);

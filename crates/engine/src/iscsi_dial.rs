@@ -1,6 +1,6 @@
-//! A target that is being dialled: a connection under way, which becomes that of an iSCSI queue pair once it is there.
-//! It promises that asking never waits, and that a target which does not answer is an error in its time.
-//! It refuses to wait by itself: whoever has time to sleep has a descriptor to sleep on, or asks for it.
+//! A TCP connection being opened to an iSCSI target, which becomes that of an iSCSI queue pair once it is established.
+//! [`IscsiDial::is_connected`] does not block; after `patience` without an answer it returns [`Error::Timeout`].
+//! The caller waits on the descriptor.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -16,7 +16,7 @@ use crate::iscsi_pair::{IscsiOptions, IscsiPair};
 use crate::queue::CompletionQueue;
 use crate::sys::{self, Interest, Poller, Socket};
 
-/// A target that is being dialled. Its descriptor is writable when there is news.
+/// A connection being opened to a target. Its descriptor becomes writable when the attempt has succeeded or failed.
 #[derive(Debug)]
 pub struct IscsiDial {
     core: Arc<Core>,
@@ -32,7 +32,7 @@ impl IscsiDial {
         to: SocketAddr,
         patience: Duration,
     ) -> Result<IscsiDial, Error> {
-        // Before anybody is bothered: a device of other services has nothing to say to a target (V2).
+        // Checked before any packet is sent: a function without the iSCSI service may not connect to a target (V2).
         core.function.check_service(Service::Iscsi)?;
         let unreachable = |cause| Error::Unreachable { peer: to, cause };
         Ok(IscsiDial {
@@ -44,7 +44,7 @@ impl IscsiDial {
         })
     }
 
-    /// Whether it has answered; an error if it refused, or took too long.
+    /// Whether the connection is established; an error if the attempt failed or took longer than `patience`.
     pub fn is_connected(&self) -> Result<bool, Error> {
         let peer = self.to;
         let connected = self.socket.connected();
@@ -56,7 +56,7 @@ impl IscsiDial {
         Ok(connected)
     }
 
-    /// Waits until it has answered.
+    /// Blocks until the connection is established.
     pub(crate) fn wait(&self) -> Result<(), Error> {
         let poller = Poller::new()?;
         let interest = Interest {
@@ -72,7 +72,7 @@ impl IscsiDial {
         Ok(())
     }
 
-    /// The queue pair of the connection, which is there. How long it was waited for is not asked again.
+    /// The queue pair on this connection, which must be established; `patience` is not checked again.
     pub fn pair(
         self,
         queues: (&CompletionQueue, &CompletionQueue),
@@ -85,12 +85,12 @@ impl IscsiDial {
         }
         let same_host = to.ip().is_loopback() || socket.same_host();
         if !core.config.pacing.or(!same_host) {
-            // Who may not choose keeps what the system chose: slower, and as good.
+            // If the system does not allow another congestion control, the default works too, only slower.
             let _ = socket.set_unpaced();
         }
-        // A target that vanished without a word is noticed even if nobody asks it for anything.
+        // Detects a target that has vanished while no request is outstanding.
         let _ = socket.keep_alive(core.config.keep_alive);
-        // And one that vanished with requests on their way to it; without this TCP repeats them for a quarter of an hour.
+        // Detects a target that has vanished with requests in flight; otherwise TCP retransmits them for about 15 minutes.
         let _ = socket.give_up_after(core.config.keep_alive * 2);
         IscsiPair::new(&core, socket, to, queues, options)
     }

@@ -1,6 +1,6 @@
-//! An iSCSI queue pair with hands: what is posted leaves at once, on the thread that posted it.
-//! It promises what connections promise: whoever polls its completion queue serves it, and a shard does while nobody polls.
-//! It refuses to wait for a target, and to know what a session is.
+//! An iSCSI queue pair and its connection: a posted request is transmitted at once, by the thread that posts it.
+//! A thread that polls its completion queue serves the connection; a shard does while none polls. No call blocks on the target.
+//! Sessions and login are the caller's.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -18,16 +18,16 @@ use crate::iscsi_stream::IscsiStream;
 use crate::queue::{CompletionQueue, Queue};
 use crate::sys::Socket;
 
-/// An iSCSI queue pair to make.
+/// Attributes of an iSCSI queue pair.
 #[derive(Debug, Clone, Copy)]
 pub struct IscsiOptions {
-    /// Its domain.
+    /// Its protection domain.
     pub pd: Pd,
     /// Its limits.
     pub limits: Limits,
-    /// What a command that cannot be executed does to it: options 1 and 2 of M12.
+    /// What a command that cannot be executed does to the queue pair: options 1 and 2 of M12.
     pub on_failure: OnFailure,
-    /// How long a target may take to answer when it is dialled.
+    /// Time limit for the TCP connection to be established.
     pub patience: Duration,
 }
 
@@ -36,12 +36,12 @@ pub struct IscsiOptions {
 pub struct IscsiPair {
     core: Arc<Core>,
     stream: Arc<IscsiStream>,
-    /// Kept as long as completions may come.
+    /// Held so that the queues outlive the last completion.
     _queues: (Arc<Queue>, Arc<Queue>),
 }
 
 impl IscsiPair {
-    /// On a connection to this target.
+    /// A queue pair on an established connection to `to`.
     pub(crate) fn new(
         core: &Arc<Core>,
         socket: Socket,
@@ -65,7 +65,7 @@ impl IscsiPair {
         send.0.feed(&recv.0.group);
         let stream = IscsiStream::open(core, socket, qp.clone(), &recv.0.group);
         let stream = stream.inspect_err(|_| {
-            // Nobody has seen it.
+            // No other thread has seen the queue pair: destroying it cannot fail.
             let _ = core.function.destroy_upper(qp.number());
         })?;
         Ok(IscsiPair {
@@ -80,38 +80,38 @@ impl IscsiPair {
         self.stream.qp.number()
     }
 
-    /// Where it stands.
+    /// Its state.
     pub fn state(&self) -> QpState {
         self.stream.qp.state()
     }
 
-    /// Everything that changes, at one moment.
+    /// A consistent snapshot of its state and counters.
     pub fn view(&self) -> View {
         self.stream.qp.view()
     }
 
-    /// Login is over: from here on the queue pair is in iSCSI mode, on these terms.
+    /// Login is complete: from now on the queue pair is in iSCSI full feature phase, with these negotiated terms.
     pub fn begin(&self, terms: Terms) {
         self.act(|qp, out| qp.begin(terms, out));
     }
 
-    /// Option 1 of M12: the send queue goes on after a command that could not be executed. False if it had not stopped.
+    /// Option 1 of M12: the send queue continues after a command that could not be executed. False if it had not stopped.
     pub fn restart_sends(&self) -> bool {
         self.stream.qp.restart_sends()
     }
 
-    /// Ends it: everything that waits is flushed, and the connection is closed.
+    /// Moves it to the error state: outstanding requests are flushed, and the connection is closed.
     pub fn fail(&self, cause: &str) {
         self.act(|qp, out| qp.fail(cause, out));
     }
 
-    /// Posts a command; its name comes back with its response.
+    /// Posts a command; returns the id that its completion will carry.
     pub fn post_command(&self, wr: &CommandWr<'_>) -> Result<CommandId, PostError> {
         self.check()?;
         self.act(|qp, out| qp.post_command(wr, out))
     }
 
-    /// Posts a command that leaves with the next [`send`](IscsiPair::send), or before: several then leave in one call.
+    /// Posts a command that is transmitted by the next [`send`](IscsiPair::send), or earlier: several leave in one system call.
     pub fn queue_command(&self, wr: &CommandWr<'_>) -> Result<CommandId, PostError> {
         self.check()?;
         let mut out = Outbox::new();
@@ -120,25 +120,25 @@ impl IscsiPair {
         posted
     }
 
-    /// Sends what was queued.
+    /// Transmits what was queued.
     pub fn send(&self) {
         if self.core.lives() {
             self.act(|_, _| ());
         }
     }
 
-    /// Takes a command back: when this returns true no byte of its buffers moves any more, and its request completes as flushed.
-    /// False if it has ended.
+    /// Withdraws a command: when this returns true its buffers are not accessed any more, and its request completes as flushed.
+    /// False if it has completed.
     pub fn cancel(&self, name: CommandId) -> bool {
         self.core.lives() && self.act(|qp, out| qp.cancel(name, out))
     }
 
-    /// Where a command is, and what the target knows it by; none if it has ended.
+    /// How far a command has got, and its initiator task tag; none if it has completed.
     pub fn standing(&self, name: CommandId) -> Option<Standing> {
         self.stream.qp.standing(name)
     }
 
-    /// The CmdSN that the last request about tasks left with, if it has this tag: what has a smaller one is before it.
+    /// The CmdSN of the last task management request, if it has this tag: commands with a smaller CmdSN precede it.
     pub fn task_number(&self, itt: u32) -> Option<u32> {
         self.stream.qp.task_number(itt)
     }
@@ -149,7 +149,7 @@ impl IscsiPair {
         self.act(|qp, out| qp.post_pdu(wr, out))
     }
 
-    /// Posts receives. On error: how many were posted before the one that was refused, and why.
+    /// Posts receives. On error: how many were posted before the one that failed, and its error.
     pub fn post_receives(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), (usize, PostError)> {
         self.check().map_err(|error| (0, error))?;
         let mut out = Outbox::new();
@@ -162,7 +162,7 @@ impl IscsiPair {
         refused.map_or(Ok(()), Err)
     }
 
-    /// A call, what may be sent after it, and all that follows.
+    /// Makes a call on the queue pair, transmits what may be sent afterwards, and delivers the events.
     fn act<R>(&self, call: impl FnOnce(&Qp, &mut Outbox) -> R) -> R {
         let mut out = Outbox::new();
         let done = call(&self.stream.qp, &mut out);

@@ -1,6 +1,6 @@
-//! A TCP connection to an iSCSI target and the queue pair it serves, run by whoever runs the connections of the same completion queue.
-//! It promises that bytes move in order whoever moves them, and that it is closed when its queue pair has ended.
-//! It refuses to log in: what is said on it is its consumer's and its queue pair's business.
+//! A TCP connection to an iSCSI target and its queue pair, a member of the group of its receive completion queue.
+//! The shard or a polling thread serves it; the queue pair serializes both directions, so bytes move in order. It is closed when the
+//! queue pair has ended. Login is the caller's.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -17,24 +17,24 @@ use crate::shard::next_token;
 use crate::sys::Socket;
 use crate::watch::{By, Watch};
 
-/// Reads of one turn, before others have theirs.
+/// Reads per turn on a shard, before other members have theirs.
 const READS: usize = 16;
-/// Reads of a turn of a thread that polls: each is one PDU of data, and answers to them leave together.
+/// Reads per turn of a polling thread: each is one data PDU, and the answers leave together.
 const POLL_READS: usize = 32;
 
-/// A connection to a target.
+/// A connection to an iSCSI target.
 pub(crate) struct IscsiStream {
     core: Arc<Core>,
     token: u64,
     socket: Socket,
     pub(crate) qp: Arc<Qp>,
     group: Arc<Group>,
-    /// What the group watches the socket for.
+    /// The readiness that the group watches the socket for.
     watch: Watch,
 }
 
 impl IscsiStream {
-    /// The queue pair's stream from now on.
+    /// Adds the stream to the group, which serves it from now on.
     pub(crate) fn open(
         core: &Arc<Core>,
         socket: Socket,
@@ -59,7 +59,7 @@ impl IscsiStream {
         Ok(stream)
     }
 
-    /// Sends what may be sent, unless somebody is at work who will.
+    /// Transmits what may be sent, unless another thread is transmitting: that one will send it.
     pub(crate) fn send(&self, out: &mut Outbox) {
         loop {
             let sent = self.qp.try_transmit(&mut &self.socket, out);
@@ -69,7 +69,7 @@ impl IscsiStream {
                     self.watch.want_room(&self.group, self, true);
                     return;
                 }
-                // Somebody who found no room after us may have asked for it before we took that back: look again.
+                // Another thread that found no room may have registered write interest before this cleared it: try again.
                 Some(Sending::Idle) if self.watch.want_room(&self.group, self, false) => {}
                 Some(Sending::Idle) => return,
                 Some(Sending::Ended) => return self.close(),
@@ -83,7 +83,7 @@ impl IscsiStream {
         view.sends > 0 || view.commands > 0
     }
 
-    /// Goes on reading if that was stopped for a receive that is there now.
+    /// Resumes reading if it was stopped for lack of a receive.
     pub(crate) fn resume(&self, out: &mut Outbox) {
         if self.watch.is_deaf() {
             self.turn(out);
@@ -100,7 +100,7 @@ impl IscsiStream {
                 Receiving::Ended => return self.close(),
             };
             left = left.saturating_sub(1);
-            // Whoever posted a receive, or found none, before this was said has gone by what was said before: look again.
+            // A receive posted, or found missing, before the interest was changed was judged by the old interest: read again.
             let is_news = self.watch.listen(&self.group, self, listens);
             let goes_on = left > 0 && matches!(received, Receiving::Some(_));
             if !goes_on && !is_news {
@@ -109,7 +109,7 @@ impl IscsiStream {
         }
     }
 
-    /// Nobody serves it any more, and the target is told.
+    /// Leaves the group and shuts down the sending direction; without effect if closed already.
     pub(crate) fn close(&self) {
         let mut watch = self.watch.lock();
         if core::mem::replace(&mut watch.by, By::Nobody) == By::Nobody {
@@ -118,7 +118,7 @@ impl IscsiStream {
         self.group.leave(self);
         drop(watch);
         self.core.iscsi.remove(self.qp.number());
-        // It may have been broken before.
+        // The connection may have failed already.
         let _ = self.socket.shutdown_write();
     }
 }
@@ -173,7 +173,7 @@ impl core::fmt::Debug for IscsiStream {
     }
 }
 
-/// All of an engine, by queue pair.
+/// All open streams of an engine, by queue pair number.
 #[derive(Debug, Default)]
 pub(crate) struct IscsiStreams(RwLock<HashMap<u32, Weak<IscsiStream>>>);
 
@@ -187,21 +187,21 @@ impl IscsiStreams {
         self.0.write().remove(&number);
     }
 
-    /// Goes on with the queue pair of this number, which waited for memory (V5).
+    /// Serves the queue pair of this number, which waited for memory to be resident (V5).
     pub(crate) fn resume(&self, number: u32, out: &mut Outbox) {
         let stream = self.0.read().get(&number).and_then(Weak::upgrade);
         if let Some(stream) = stream {
-            // What it waits for may be memory of a receive.
+            // A turn and not only a send: the memory may be that of a receive.
             stream.turn(out);
         }
     }
 
-    /// Those that are open.
+    /// All open streams.
     pub(crate) fn all(&self) -> Vec<Arc<IscsiStream>> {
         self.0.read().values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Has those whose queue pair ended closed.
+    /// Closes the streams whose queue pair has ended.
     pub(crate) fn sweep(&self, out: &mut Outbox) {
         for stream in self.all().iter().filter(|stream| stream.qp.wants_close()) {
             stream.send(out);

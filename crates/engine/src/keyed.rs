@@ -1,8 +1,8 @@
 //! The shared key in the startup of connections by address (docs/extensions.md): rdma_cm, rsockets and Rust listeners.
 //!
 //! The Request proves that the initiator knows a key, the Reply that the responder does and has this very Request, and the
-//! nonce in the initiator's first frame that it has this very Reply. Proofs stand before the program's private data, which
-//! is what the program sees. A peer that the settings expect to be no Verbena cannot prove anything and need not.
+//! nonce in the initiator's first frame that it has this very Reply. Proofs precede the program's private data and are removed
+//! before the program sees it. A peer that the settings expect not to be Verbena (`peer`) need not prove anything.
 
 use core::net::IpAddr;
 
@@ -19,16 +19,16 @@ use crate::introduction::Nonces;
 use crate::proof;
 use crate::sys;
 
-/// How far the proof is.
+/// The state of the proof.
 #[derive(Clone, Copy)]
 pub(crate) enum Proving {
-    /// Our Request has this nonce.
+    /// The Request was sent with this nonce.
     Asked(u64),
-    /// Both frames are there; what the first frames of the stream must show.
+    /// Request and Reply are exchanged; the nonces that the first frames of the stream must carry.
     Agreed(Nonces),
 }
 
-/// A Request that was proven.
+/// A Request whose proof was verified.
 pub(crate) struct Proven {
     key: Key,
     nonce: u64,
@@ -39,7 +39,8 @@ impl Core {
         !self.keys.is_empty() && self.config.expected(peer) == Profile::Verbena
     }
 
-    /// Proves the key in a Request that is about to be sent, if there is one and nobody did before.
+    /// Adds the proof to a Request that is about to be sent, if a key is set, the extensions are offered, and it has no proof yet
+    /// (calls of out-of-band connections have their own).
     pub(crate) fn prove_request(&self, options: &mut Options, terms: &Terms) -> Result<(), Error> {
         if options.introduction.is_some() || options.proving.is_some() || !terms.extensions {
             return Ok(());
@@ -54,7 +55,7 @@ impl Core {
         Ok(())
     }
 
-    /// Whether a Request may be shown to the program. Its private data is the program's own afterwards.
+    /// Whether a Request may be shown to the program. A verified proof is removed from its private data.
     pub(crate) fn check_request(&self, decision: &mut Decision) -> bool {
         let peer = decision.connection.peer().ip();
         let proposal = &mut decision.proposal;
@@ -81,7 +82,7 @@ impl Core {
 }
 
 impl Proven {
-    /// Proves the key in the Reply.
+    /// Adds the proof to the Reply.
     pub(crate) fn prove_reply(&self, options: &mut Options) -> Result<(), Error> {
         let nonce = sys::random_u64()?;
         let keyed = proof::sign_reply(&self.key, self.nonce, nonce, &options.private_data);
@@ -95,8 +96,7 @@ impl Proven {
 }
 
 impl Connection {
-    /// The startup is over: the responder has proven the key, if that was asked for. What it says is the program's own
-    /// afterwards.
+    /// Verifies the proof in the Reply, if the Request had one, and removes it from the private data.
     pub(crate) fn check_reply(
         &self,
         agreement: &mut Agreement,

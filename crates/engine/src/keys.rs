@@ -1,5 +1,5 @@
-//! The shared keys of the settings `key` and `key_file`: the first one proves, and any of them is accepted.
-//! Several are there while keys are exchanged for new ones (docs/connections.md). Without any, nothing is proven.
+//! The shared keys of the settings `key` and `key_file`: the first one signs, and any of them is accepted.
+//! Several are set while keys are being replaced (docs/connections.md). Without any, nothing is proven.
 
 use core::fmt;
 use std::fs::{File, Metadata};
@@ -13,7 +13,7 @@ use crate::sys;
 
 /// Keys in one file.
 const MAX_KEYS: usize = 16;
-/// Bits that give others than its owner any right to a file.
+/// Permission bits of group and others.
 const OTHERS: u32 = 0o077;
 
 /// Why a file with keys or certificates cannot be used.
@@ -25,7 +25,7 @@ pub struct KeyFileError {
 }
 
 impl KeyFileError {
-    /// What the file has in it is wrong.
+    /// The content of the file is invalid.
     pub(crate) fn content(
         setting: &'static str,
         path: &Path,
@@ -88,7 +88,7 @@ impl core::error::Error for KeyFileError {}
 pub(crate) struct Keys(Vec<Key>);
 
 impl Keys {
-    /// Those of the settings.
+    /// The keys of the settings.
     pub(crate) fn load(settings: &Settings) -> Result<Keys, KeyFileError> {
         let of_settings = settings.key.iter().cloned();
         let of_file = match &settings.key_file {
@@ -106,12 +106,12 @@ impl Keys {
         self.0.is_empty()
     }
 
-    /// The one that proves.
+    /// The key that signs.
     pub(crate) fn first(&self) -> Option<&Key> {
         self.0.first()
     }
 
-    /// All that are accepted.
+    /// All keys that are accepted.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Key> {
         self.0.iter()
     }
@@ -142,7 +142,7 @@ fn read(path: &Path) -> Result<Vec<Key>, Why> {
     }
 }
 
-/// Reads the file of a setting, of at most `most` bytes. A secret one must be readable by its owner only.
+/// Reads the file of a setting, of at most `most` bytes. For a secret file, owner and mode are checked first.
 pub(crate) fn read_file(
     setting: &'static str,
     path: &Path,
@@ -159,7 +159,7 @@ pub(crate) fn read_file(
 fn contents(path: &Path, most: usize, secret: bool) -> Result<Vec<u8>, Why> {
     let unreadable = |error: std::io::Error| Why::Unreadable(error.to_string());
     let mut file = File::open(path).map_err(unreadable)?;
-    // Of the open file: what the name stands for may change.
+    // Metadata of the open file, not of the path, which may be replaced in between.
     let told = file.metadata().map_err(unreadable)?;
     if secret {
         judge(&told)?;

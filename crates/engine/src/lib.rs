@@ -1,16 +1,17 @@
-//! The hands of the adapter: the system calls that move its bytes and the settings it follows; shards and connections stand on them.
-//! It promises that nothing under a lock waits, logs, or can be cancelled half-way, and that every setting names its origin.
-//! It refuses protocol decisions: those are made in the inner rings (docs/ARCHITECTURE.md), from bytes and times handed in here.
+//! The engine: it connects the adapter's state machines to sockets, threads, clocks and settings.
+//! Nothing blocks or logs while it holds a lock, no thread is cancelled inside a call of this crate, and every setting knows its origin.
+//! Protocol decisions are made in the inner crates (docs/ARCHITECTURE.md), from bytes and times passed in here.
 //!
-//! Reading order: [`sys`] (the operating system, the only island of `unsafe`), [`config`] (what can be set, and who set
-//! it), [`Engine`] → `core` → `shard` (threads) → `connection` (one socket and its queue pair: startup, turns, close) →
-//! `group` (who runs a connection), `watch` (what for) → `queue`, `queue_pair`, `shared_queue`, `shared_sends`, `sharer` (what programs hold), `door` (who may come);
-//! `pipeline` → `handler`, `signals`, `station` (who is told, and where that runs);
-//! `monitor` (who watches from outside);
-//! `control` (what is done later, by a thread of its own);
-//! `mailbox` (a UDP socket), `residents`, `ud_pair` (queue pairs for datagrams), `desk`, `asking` (where those are);
+//! Reading order: [`sys`] (the operating system, the only `unsafe` here), [`config`] (settings and their origin),
+//! [`Engine`] → `core` → `shard` (threads) → `connection` (one socket and its queue pair: startup, turns, close) →
+//! `group` (which thread serves a connection), `watch` (socket readiness) → `queue`, `queue_pair`, `shared_queue`, `shared_sends`,
+//! `sharer` (the objects that programs hold), `door` (accepting connections);
+//! `pipeline` → `handler`, `signals`, `station` (notifications, and the threads they run on);
+//! `monitor` (event output for other processes);
+//! `control` (control queue pairs, executed by a thread of their own);
+//! `mailbox` (a UDP socket), `residents`, `ud_pair` (datagram queue pairs), `desk`, `asking` (resolution of service ids);
 //! `iscsi_dial`, `iscsi_stream`, `iscsi_pair` (queue pairs of the iSCSI initiator);
-//! `numbers`, `calls`, `life`, `introduction`, `proof` (queue pairs that are connected by hand);
+//! `numbers`, `calls`, `life`, `introduction`, `proof` (out-of-band connections);
 //! `tls` (encryption between a socket and its stream).
 
 #![deny(unsafe_code)]
@@ -19,7 +20,7 @@
     warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)
 )]
 
-// What tests share with those outside of the crate names it so.
+// Test helpers shared with `tests/` refer to this crate by its name.
 #[cfg(test)]
 extern crate self as verbena_engine;
 

@@ -1,17 +1,17 @@
-//! One life of a queue pair that is connected by hand: whom it expects, whether it calls or is called, and when it gives up.
-//! It promises one connection at most: of two calls that cross, the one of the lower number goes first, and both sides
-//! know which that is. It refuses to end by itself while its program may still want it: an unreachable peer is called again.
+//! The connection state of a queue pair that is connected out of band: which peer it expects, which side calls, and when it retries.
+//! A *life* lasts from one reset of the queue pair to the next and is named by a random nonce. It has one connection at most: of two
+//! calls that cross, the one with the lower (number, GID) wins, on both sides alike. An unreachable peer is called again, with backoff.
 //!
-//! | stage | left when | for |
+//! | stage | event | next stage |
 //! |---|---|---|
-//! | nobody expected | the program names its peer | waiting |
-//! | waiting | our turn to call has come | calling |
-//! | waiting, calling | the peer calls, and goes first | joined |
+//! | no peer expected | the program names its peer | waiting |
+//! | waiting | the time to call has come | calling |
+//! | waiting, calling | the peer calls, and its call wins | joined |
 //! | calling | the peer answers | joined |
-//! | calling | the peer refuses, or cannot be reached | waiting, for longer each time |
-//! | joined | the peer did not prove who it is | waiting |
-//! | any | the program empties the queue pair | nobody expected, with another nonce |
-//! | any | the engine ends | over |
+//! | calling | the peer refuses, or cannot be reached | waiting, with backoff |
+//! | joined | the connection ends without a stream: the peer proved no key | waiting |
+//! | any | the program resets the queue pair | no peer expected, with another nonce |
+//! | any | the engine shuts down | over |
 
 mod absence;
 
@@ -38,25 +38,25 @@ use crate::proof;
 use crate::shard::{Served, Shard, next_token};
 use crate::sys::{self, Ready};
 
-/// Whom a queue pair expects.
+/// The peer that a queue pair expects.
 #[derive(Clone)]
 pub(crate) struct Expected {
-    /// The address of ours that the peer was told.
+    /// Our address as the peer was told.
     pub(crate) local: IpAddr,
     pub(crate) peer: IpAddr,
     pub(crate) number: Qpn,
     pub(crate) options: Options,
 }
 
-/// What becomes of a call.
+/// The result of an incoming call.
 pub(crate) enum Verdict {
     Accept(Box<Options>, Introduction),
-    /// The queue pair is not ready yet.
+    /// The queue pair expects no peer yet: the call is kept.
     Hold,
     Refuse(NoAnswer),
 }
 
-/// A queue pair that can be called.
+/// A queue pair that peers can call by number.
 pub(crate) struct Life {
     core: Arc<Core>,
     shard: Arc<Shard>,
@@ -68,27 +68,27 @@ pub(crate) struct Life {
 }
 
 struct State {
-    /// Chosen anew with every life.
+    /// Chosen anew for every life.
     nonce: u64,
     expected: Option<Expected>,
     stage: Stage,
-    /// How long to wait before the next call.
+    /// The current backoff interval.
     wait: Duration,
-    /// When that is; a life has one such time at most, however often it began.
+    /// The time of the next call; at most one timer is set.
     calls_at: Option<Time>,
-    /// Since when requests wait for a peer that is not there.
+    /// Since when requests have waited for an absent peer.
     missed: Option<Time>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Nobody is expected, or somebody who calls first.
+    /// No peer is expected, or the peer calls first, or the next call is scheduled.
     Waiting,
-    /// Our call is on its way.
+    /// Our call is in progress.
     Calling,
-    /// A connection is there, or was: a life has one.
+    /// A connection exists or existed: a life has one.
     Joined,
-    /// The engine has ended: nobody calls or answers any more.
+    /// The engine shuts down: no calls are made or answered.
     Over,
 }
 
@@ -129,19 +129,19 @@ impl Life {
         &self.core.config
     }
 
-    /// Whatever was begun ends, and nothing begins any more.
+    /// Stops calling and forgets the expected peer; startups in progress fail in [`join`](Life::join).
     pub(crate) fn end(&self) {
         self.shard.forget(self.token);
         let mut state = self.state.lock();
         self.call_never(&mut state);
         let expected = state.expected.take();
-        // No connection was begun in a life of this name.
+        // No connection was begun under this nonce.
         state.nonce = state.nonce.wrapping_add(1);
         drop(state);
         drop(expected);
     }
 
-    /// A new life: whoever was expected is not any more.
+    /// Begins a new life: with no expected peer and a new nonce.
     pub(crate) fn begin_anew(&self) -> Result<(), Error> {
         let mut fresh = State::new(sys::random_u64()?, self.config());
         let mut state = self.state.lock();
@@ -155,17 +155,17 @@ impl Life {
         Ok(())
     }
 
-    /// Somebody is expected.
+    /// Whether a peer is expected.
     pub(crate) fn is_expecting(&self) -> bool {
         self.state.lock().expected.is_some()
     }
 
-    /// The program named its peer.
+    /// Sets the expected peer and schedules the first call.
     pub(crate) fn expect(&self, expected: Expected) {
         let delay = if self.calls_first(&expected) {
             Duration::ZERO
         } else {
-            // It should call us; but the program may have named another address than the peer uses.
+            // The peer should call; but it may use another address than the program named, so this side calls after a delay.
             self.config().dial_delay
         };
         let mut state = self.state.lock();
@@ -175,7 +175,7 @@ impl Life {
         drop(before);
     }
 
-    /// The peer is called at this time and no other, if it can be called at all.
+    /// Schedules the next call at this time, replacing any other, if the peer's number is callable.
     fn call_at(&self, state: &mut State, when: Time) {
         self.call_never(state);
         let peer = state.expected.as_ref().map(|e| e.number);
@@ -191,7 +191,7 @@ impl Life {
         }
     }
 
-    /// Of two calls that cross, ours goes first.
+    /// Whether our call wins if both sides call.
     fn calls_first(&self, expected: &Expected) -> bool {
         let ours = (self.number.get(), gid(expected.local));
         let theirs = (expected.number.get(), gid(expected.peer));
@@ -221,7 +221,7 @@ impl Life {
         }
         let ours_first = state.stage == Stage::Calling && self.calls_first(expected);
         if state.stage == Stage::Joined || ours_first {
-            // A live stream is never replaced.
+            // An existing stream is never replaced.
             return Verdict::Refuse(NoAnswer::Taken);
         }
         let mut options = expected.options.clone();
@@ -235,8 +235,8 @@ impl Life {
         Verdict::Accept(Box::new(options), introduction)
     }
 
-    /// The startup of a connection that was begun in the life with this nonce is over: `begin` begins its stream, if that
-    /// is still wanted. No other life begins meanwhile, so that a stream never gets into one that is not its own.
+    /// The startup of a connection of the life with this nonce is complete: `begin` starts its stream, if the life is still current.
+    /// The lock is held over `begin`, so that a stream is never started in another life than its own.
     pub(crate) fn join<R>(
         &self,
         nonce: u64,
@@ -245,7 +245,7 @@ impl Life {
     ) -> Result<R, Error> {
         let mut state = self.state.lock();
         let lives = state.nonce == nonce && state.expected.is_some() && state.stage != Stage::Over;
-        // A call that was answered has joined already, and ours comes too late if one was.
+        // For an answered call the stage is Joined already; ours is too late if the peer's call was answered.
         if !lives || (state.stage == Stage::Calling) != called {
             return Err(Error::Closed);
         }
@@ -255,8 +255,8 @@ impl Life {
         Ok(begun)
     }
 
-    /// A connection that was begun in the life with this nonce is over: the peer is called again if it has not proven
-    /// who it is, or never was there.
+    /// A connection of the life with this nonce has ended: the peer is called again if the connection never became a stream, as
+    /// when the key was not proven.
     pub(crate) fn parted(&self, nonce: u64) {
         let mut state = self.state.lock();
         let Some(expected) = &state.expected else {
@@ -280,7 +280,7 @@ impl Life {
         self.call_at(state, sys::now() + wait);
     }
 
-    /// Calls the peer if it is time to, unless that is not wanted any more.
+    /// Calls the peer if the scheduled time has come and the queue pair still wants it.
     fn call(&self, now: Time) {
         let mut state = self.state.lock();
         if state.calls_at.is_none_or(|when| now < when) {
@@ -331,10 +331,10 @@ impl Life {
         number == self.number && ours.is_ok_and(|ours| ours.contains(&ip))
     }
 
-    /// Nothing came of our call.
+    /// Our call failed.
     fn unanswered(&self, nonce: u64) {
         let mut state = self.state.lock();
-        // Else the peer's call was answered meanwhile, or a new life began.
+        // Otherwise the peer's call was answered meanwhile, or a new life began.
         if state.nonce == nonce && state.stage == Stage::Calling {
             state.stage = Stage::Waiting;
             self.call_later(&mut state);
@@ -352,12 +352,12 @@ impl Served for Life {
 
     fn stop(self: Arc<Self>) {
         self.state.lock().stage = Stage::Over;
-        // Work that waits for a peer must not wait for ever.
+        // Requests that wait for a peer must not wait for ever.
         self.miss_peer();
     }
 }
 
-/// The 16 bytes that name an address.
+/// The GID of an address.
 pub(crate) fn gid(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),

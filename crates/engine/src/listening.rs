@@ -1,6 +1,6 @@
-//! Listening at an address: taken, opened, handed on, and the requests that come there.
-//! It promises that a request which is dropped without an answer is refused, and that a listener which was handed to another
-//! process (V1) loses nobody who has come. It refuses to accept on the program's behalf.
+//! Listeners at an address: bound, listening, handed over to another process, and the connection requests received there.
+//! A request that is dropped without an answer is rejected. A listener that is handed over (V1) loses no connection that was accepted.
+//! Requests are accepted by the program only.
 
 use core::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use crate::notice::Notify;
 use crate::queue_pair::QueuePair;
 use crate::sys::Listener;
 
-/// An address to listen at.
+/// A bound address, not listening yet.
 #[derive(Debug)]
 pub struct Reservation {
     core: Arc<Core>,
@@ -27,7 +27,7 @@ impl Reservation {
         Ok(Reservation { core, listener })
     }
 
-    /// Where it is.
+    /// Its address.
     pub fn local(&self) -> Result<SocketAddr, Error> {
         Ok(self.listener.local()?)
     }
@@ -40,7 +40,7 @@ impl Reservation {
     }
 }
 
-/// A listening address. Its descriptor is readable while requests wait.
+/// A listener. Its descriptor is readable while requests wait.
 #[derive(Debug)]
 pub struct Listening {
     door: Arc<Door>,
@@ -48,7 +48,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Where it listens.
+    /// Its address.
     pub fn local(&self) -> Result<SocketAddr, Error> {
         self.door.check()?;
         self.door.local()
@@ -58,7 +58,7 @@ impl Listening {
     pub fn next(&self) -> Result<Option<Incoming>, Error> {
         self.door.check()?;
         while self.waiting.channel.take()? {
-            // Its peer may have given up since the ring.
+            // The peer may have closed since the notification.
             if let Some(decision) = self.waiting.next() {
                 return Ok(Some(Incoming(decision)));
             }
@@ -67,49 +67,49 @@ impl Listening {
         Ok(None)
     }
 
-    /// The oldest request that waits, if one does; whatever the descriptor says, this does not wait for one.
+    /// The oldest request that waits, if any; does not block, whatever the mode of the descriptor.
     pub fn try_next(&self) -> Result<Option<Incoming>, Error> {
         self.door.check()?;
         let Some(decision) = self.waiting.next() else {
             return Ok(None);
         };
-        // Its ring is there, or comes at once.
+        // Its notification is there, or follows at once.
         self.waiting.channel.take()?;
         Ok(Some(Incoming(decision)))
     }
 
-    /// Takes nobody new until [`resume`](Listening::resume): who comes meanwhile waits in the system's queue. Those who have
-    /// come are shown as ever.
+    /// Stops accepting until [`resume`](Listening::resume): new connections wait in the system's backlog. Those already accepted
+    /// are still reported.
     pub fn pause(&self) {
         self.door.pause();
     }
 
-    /// Takes those who come, again.
+    /// Accepts new connections again.
     pub fn resume(&self) {
         self.door.resume();
     }
 
-    /// Nobody who came is on the way to be shown, or waits for an answer.
+    /// No accepted connection is in startup or waits for an answer.
     pub fn is_quiet(&self) -> bool {
         self.door.is_quiet() && self.waiting.is_empty()
     }
 
-    /// The listening socket for another process, which goes on listening at it (V1). It is paused first.
+    /// Duplicates the listening socket for another process, which continues listening (V1). This listener is paused first.
     pub fn duplicate(&self) -> Result<OwnedFd, Error> {
         self.door.check()?;
         self.door.pause();
         Ok(self.door.duplicate()?)
     }
 
-    /// Another process listens there now: closing this one must not end that.
+    /// Drops the listener without ending the listening socket, which another process has taken over.
     pub fn give_up(self) {
         self.door.give_up();
     }
 
-    /// Who is told of every request that begins to wait, besides the descriptor.
+    /// Sets a callback that is notified of every new request, in addition to the descriptor.
     pub fn listen(&self, notify: Option<Arc<dyn Notify>>) {
         let before = core::mem::replace(&mut *self.waiting.told.write(), notify);
-        // Without the lock: it is the program's.
+        // Dropped after the lock is released: it runs code of the program.
         drop(before);
     }
 }
@@ -128,32 +128,32 @@ impl Drop for Listening {
     }
 }
 
-/// A request that waits for an answer; dropped without one, it is refused.
+/// A connection request; it is rejected if dropped without an answer.
 pub struct Incoming(Decision);
 
 impl Incoming {
-    /// Who asks.
+    /// The peer's address.
     pub fn peer(&self) -> SocketAddr {
         self.0.connection.peer()
     }
 
-    /// The address of ours that it dialled.
+    /// The local address that the peer connected to.
     pub fn local(&self) -> Result<SocketAddr, Error> {
         Ok(self.0.connection.line().socket().local()?)
     }
 
-    /// Reads and atomics at once that it wants from us, and those that it serves; none of its startup said so if it is
-    /// of the first revision.
+    /// Reads and atomics at once that the connection would serve (IRD) and may issue (ORD); those of our settings if its startup
+    /// negotiates none (MPA revision 1).
     pub fn depths(&self) -> (u16, u16) {
         (self.0.proposal.ird, self.0.proposal.ord)
     }
 
-    /// What it said with its request.
+    /// The private data of its request.
     pub fn private_data(&self) -> &[u8] {
         &self.0.proposal.private_data
     }
 
-    /// Says yes: the connection is this queue pair's. `done` is told when it is.
+    /// Accepts: the connection becomes this queue pair's. `done` is called when it is established or has failed.
     pub fn accept(
         self,
         qp: &QueuePair,
@@ -170,7 +170,7 @@ impl Incoming {
         connection.accept(options, Box::new(done))
     }
 
-    /// Says no, with a reason that the peer's program can read.
+    /// Rejects, with private data for the peer's program.
     pub fn reject(self, private_data: &[u8]) {
         self.0.connection.clone().reject(private_data);
     }
@@ -178,7 +178,7 @@ impl Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        // Without effect on a request that was answered.
+        // Has no effect on a request that was answered.
         self.0.connection.clone().reject(&[]);
     }
 }

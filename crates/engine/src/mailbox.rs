@@ -1,6 +1,6 @@
-//! A UDP socket where datagrams come in and leave, one for each port and address, or for a multicast group.
-//! It promises that somebody reads it, a shard or a thread that polls, that what it drops is counted, and that a queue pair which
-//! found no room is told when there is some. It refuses to keep datagrams: whoever has no receive for one loses it.
+//! A UDP socket of the adapter, one for each port and address, or for a multicast group.
+//! A shard reads it, or the threads that poll the completion queues it is lent to. Datagrams are not queued here: one without a posted
+//! receive is dropped and counted. A queue pair that found the send buffer full is resumed when there is room.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -20,11 +20,11 @@ use crate::residents::Resident;
 use crate::shard::{Served, Shard, next_token};
 use crate::sys::{self, Datagrams, Interest, Ready};
 
-/// Datagrams read in one go, before others on the shard have their turn.
+/// Datagrams read per turn on a shard.
 const AT_ONCE: usize = 64;
-/// Bytes that may wait to be read: as many datagrams as a usual receive queue has receives, and some.
+/// Receive buffer size: as many datagrams as a usual receive queue has receives, and some more.
 const ROOM: usize = 4 << 20;
-/// How long sending waits when the system has no room although the socket has.
+/// The retry interval when a send fails for lack of room although the socket polls writable.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// A datagram socket.
@@ -34,29 +34,29 @@ pub(crate) struct Mailbox {
     token: u64,
     socket: Datagrams,
     at: SocketAddr,
-    /// The group, if it is one for multicast.
+    /// The multicast group, if it is bound to one.
     group: Option<IpAddr>,
-    /// Who reads does so alone, into this.
+    /// The receive buffer; its lock admits one reader at a time.
     room: Mutex<Box<[u8]>>,
-    /// How many completion queues' pollers read it.
+    /// The number of completion queues whose pollers read it.
     lenders: AtomicUsize,
     watch: Mutex<Watch>,
 }
 
-/// What the shard waits for.
+/// The readiness that the shard waits for.
 #[derive(Default)]
 struct Watch {
-    /// The shard serves it.
+    /// The shard serves the socket.
     served: bool,
     closed: bool,
-    /// Queue pairs that found no room, the first one first.
+    /// Queue pairs that found no room, in order of arrival.
     blocked: Vec<Weak<Resident>>,
-    /// The system has no room although the socket has: a timer runs.
+    /// The socket polls writable but sends find no room: a timer runs.
     paused: bool,
 }
 
 impl Mailbox {
-    /// Not served yet.
+    /// A socket that no shard serves yet.
     pub(crate) fn new(
         core: &Arc<Core>,
         socket: Datagrams,
@@ -81,15 +81,15 @@ impl Mailbox {
         self.at.ip()
     }
 
-    /// Datagrams are wanted from now on.
+    /// Has a shard serve it, if none does.
     pub(crate) fn serve(self: &Arc<Self>) -> Result<(), Error> {
         if self.watch.lock().served {
             return Ok(());
         }
-        // Without the lock, since asking for interfaces takes its time; done twice, it does no harm.
+        // Without the lock, since listing interfaces takes time; doing it twice does no harm.
         self.socket.widen(ROOM);
         if self.group.is_none() {
-            // Where that fails multicast is lost, and nothing else.
+            // If this fails, only multicast is lost.
             let _ = self.socket.multicast_by(self.at.ip());
         }
         let mut watch = self.watch.lock();
@@ -119,12 +119,12 @@ impl Mailbox {
         }
     }
 
-    /// A thread that polls reads it from now on.
+    /// A polling thread reads it from now on.
     pub(crate) fn lend(&self) {
         self.lenders.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The same thread does so no longer.
+    /// That thread reads it no longer; after the last one, the shard does.
     pub(crate) fn take_back(&self) {
         if self.lenders.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.listen();
@@ -135,7 +135,7 @@ impl Mailbox {
         self.lenders.load(Ordering::SeqCst) > 0
     }
 
-    /// Has the shard told of what is needed, also if it is there already.
+    /// Arms the shard's one-shot interest for what is needed now; readiness that exists already is reported too.
     fn listen(&self) {
         let watch = self.watch.lock();
         let interest = Interest {
@@ -148,7 +148,7 @@ impl Mailbox {
         }
     }
 
-    /// Takes up to `times` datagrams and what follows from them; true if one came. False, too, if somebody else is at it.
+    /// Takes up to `times` datagrams and processes them; true if one came. False, too, if another thread is reading.
     pub(crate) fn read(&self, times: usize, out: &mut Outbox) -> bool {
         let Some(mut room) = self.room.try_lock() else {
             return false;
@@ -158,7 +158,7 @@ impl Mailbox {
         }
         let mut any = false;
         for _ in 0..times {
-            // What the system says of one datagram is not about the next; nothing of it can be mended here.
+            // A socket error belongs to an earlier datagram; there is nothing to do about it here.
             let Ok(Some((len, from))) = self.socket.receive(&mut room) else {
                 break;
             };
@@ -173,7 +173,7 @@ impl Mailbox {
         any
     }
 
-    /// Gives a datagram to whom it is for.
+    /// Delivers a datagram to the queue pairs it is for.
     fn take(
         &self,
         room: &[u8],
@@ -198,11 +198,11 @@ impl Mailbox {
             None if parts(arrival.to()).0 == self.at.port() => residents.deliver(&arrival, out),
             None => false,
         };
-        // Whoever was found counts what it drops itself.
+        // A queue pair counts its own drops.
         if found { Ok(()) } else { Err(None) }
     }
 
-    /// Sends a packet, with the checksum over the addresses it will have.
+    /// Sends a packet, with the ICRC over the addresses it will have.
     pub(crate) fn send(&self, to: SocketAddr, packet: &mut Vec<u8>) -> Posted {
         let path = Path {
             src: self.at.ip(),
@@ -215,12 +215,12 @@ impl Mailbox {
         match self.socket.send(packet, to) {
             Ok(true) => Posted::Gone,
             Ok(false) => Posted::Full,
-            // No route, no such host, a firewall: an unreliable datagram is lost, and nobody is to blame.
+            // No route, no such host, a firewall: the loss of an unreliable datagram is no error.
             Err(_) => Posted::Lost,
         }
     }
 
-    /// A queue pair found no room: it goes on when there is some.
+    /// Resumes the queue pair when there is room.
     pub(crate) fn want_room(&self, resident: &Arc<Resident>) {
         {
             let mut watch = self.watch.lock();
@@ -233,7 +233,7 @@ impl Mailbox {
         self.listen();
     }
 
-    /// There may be room: whoever waits for it goes on, in the order they came.
+    /// There may be room: resumes the blocked queue pairs in order of arrival.
     fn room_is_there(&self, out: &mut Outbox) {
         let blocked = {
             let mut watch = self.watch.lock();
@@ -242,7 +242,7 @@ impl Mailbox {
         };
         let mut moved = blocked.is_empty();
         for resident in blocked.iter().filter_map(Weak::upgrade) {
-            // One that is still blocked has asked for room again by now.
+            // One that is still blocked is in the list again.
             moved |= resident.send(out);
         }
         if !moved {
@@ -258,7 +258,7 @@ impl Served for Mailbox {
         if ready.writable {
             self.room_is_there(&mut out);
         }
-        // Left to the thread that polls, if one does; it is taken back when that stays away.
+        // A polling thread reads it if it is lent; the group takes it back when that thread stops polling.
         if !self.is_lent() {
             self.read(AT_ONCE, &mut out);
         }

@@ -1,6 +1,6 @@
-//! Lets a user's other programs watch the events of a running process: `verbena events`.
-//! It promises that nobody but the process's own user sees anything, that watching never holds up what is watched, and that it
-//! costs one sleeping descriptor while nobody looks. It refuses to be spoken to: who says anything is sent away.
+//! The server side of `verbena events`: other programs of the same user watch the events of a running process.
+//! Only processes of the same user are served, over a local socket. A slow watcher never delays the adapter: lines are dropped and
+//! counted. A watcher that sends anything is disconnected. Without watchers the cost is one idle listening descriptor.
 
 mod line;
 mod watcher;
@@ -17,37 +17,37 @@ use crate::shard::{Served, Shard, next_token};
 use crate::sys::{self, Interest, Local, Ready};
 use watcher::Watcher;
 
-/// The abstract name of an adapter's monitor begins so; its process's id, `/` and a number of the adapter's follow.
+/// Prefix of an adapter's abstract socket name; the process id, `/` and the adapter's number in the process follow.
 pub const NAME: &str = "verbena-events/";
-/// The first line that is said to whoever may watch.
+/// The first line, for a watcher that is accepted.
 pub const GREETING: &str = "verbena-events 1";
-/// The first line begins so for whoever may not, and says why.
+/// Prefix of the only line for a client that is rejected; the reason follows.
 pub const REFUSED: &str = "refused: ";
-/// Most that watch one adapter at once.
+/// Watchers of one adapter at once.
 pub const WATCHERS: u32 = 8;
 
-/// Adapters of one process that can be watched.
+/// Adapters of one process that can be watched at once.
 const ADAPTERS: u32 = 64;
-/// Visitors let in before others on the shard have their turn.
+/// Clients accepted per turn on the shard.
 const AT_ONCE: usize = 8;
-/// The wait before accepting is tried again, after the system refused.
+/// The delay before accepting again after an error.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Whether the adapter can be watched already.
+/// Whether the monitor of the adapter was opened.
 #[derive(Debug, Default)]
 pub(crate) struct Opened(AtomicBool);
 
 impl Opened {
-    /// Has a shard let watchers in, unless the settings are against it or it does already.
+    /// Opens the monitor on this shard, once, if the setting `monitor` allows it.
     pub(crate) fn once(&self, core: &Arc<Core>, shard: &Arc<Shard>) {
         if core.config.monitor && !self.0.swap(true, Ordering::Relaxed) {
-            // An adapter that cannot be watched works as well as any; who wants to watch it is told that nobody is there.
+            // The adapter works without a monitor; clients then find no socket.
             let _ = Monitor::open(core, shard);
         }
     }
 }
 
-/// The place where watchers come.
+/// The listening socket.
 struct Monitor {
     core: Weak<Core>,
     shard: Arc<Shard>,
@@ -79,7 +79,7 @@ impl Monitor {
                 break;
             };
             let refuse = |why: &str| {
-                // One that does not hear it sees the end all the same.
+                // If the line cannot be sent, the client still sees the end of the connection.
                 let _ = visitor.send(format!("{REFUSED}{why}\n").as_bytes());
             };
             if visitor.user() != Ok(sys::user()) {
@@ -91,7 +91,7 @@ impl Monitor {
                 continue;
             };
             if let Some(core) = self.core.upgrade() {
-                // One that cannot be served is sent away by being dropped.
+                // A client that cannot be served is disconnected by the drop.
                 let _ = Watcher::begin(&core, &self.shard, visitor, place);
             }
         }
@@ -99,7 +99,7 @@ impl Monitor {
     }
 }
 
-/// A place among the watchers that are allowed at once; given back when it is dropped.
+/// One of the [`WATCHERS`] permits; returned when dropped.
 struct Place(Arc<AtomicU32>);
 
 impl Place {
@@ -116,7 +116,7 @@ impl Drop for Place {
     }
 }
 
-/// The first free name of this process.
+/// Binds the first free name of this process.
 fn bind() -> Result<Local, Error> {
     let pid = std::process::id();
     let mut number = 0;
@@ -131,7 +131,7 @@ fn bind() -> Result<Local, Error> {
 impl Served for Monitor {
     fn ready(self: Arc<Self>, _: Ready) {
         match self.admit() {
-            // Out of descriptors, or of memory.
+            // Out of descriptors or memory.
             Err(_) => self.shard.at(sys::now() + PAUSE, self.token),
             Ok(()) => {
                 let _ = self.shard.arm(&self.local, self.token, Interest::READ_ONCE);

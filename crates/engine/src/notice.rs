@@ -1,6 +1,6 @@
-//! The ends of the notification pipeline: whoever waits for completions, and the inbox of everything else that happens.
-//! An inbox keeps events until they are taken, and its channel is readable meanwhile; what finds it full is counted and told.
-//! It refuses to decide who is told; queues and the core do.
+//! The ends of the notification pipeline: the [`Notify`] trait for completions, and the [`Inbox`] for all other events.
+//! An inbox keeps up to 65536 events until they are taken, and its channel is readable meanwhile; further events are counted and
+//! reported as [`Event::Missed`].
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,12 +10,12 @@ use verbena_nic::Event;
 
 use crate::sys::{self, Channel};
 
-/// Is told that an armed queue has a completion. Called without any lock, on whatever thread noticed.
+/// Notified that an armed queue has a completion. Called without any lock held, on any thread.
 pub trait Notify: Send + Sync {
-    /// Once per arming.
+    /// Called once per arming.
     fn notify(&self);
 
-    /// The adapter has ended: what waits for a notification now, or later, must not wait.
+    /// The adapter has ended: current and future waits for a notification must return.
     fn end(&self) {
         self.notify();
     }
@@ -37,27 +37,27 @@ impl Notify for Channel {
     }
 }
 
-/// Events that wait to be read at most. Peers cause them, and a program need not read them.
+/// Limit of unread events. Peers cause them, and a program need not read them.
 const MOST: usize = 1 << 16;
 
-/// Events that nobody has asked for yet.
+/// Events that the program has not read yet.
 #[derive(Debug)]
 pub struct Inbox {
     waiting: Mutex<Waiting>,
     channel: Channel,
-    /// The process it was made in, by the forks that lie before it.
+    /// The fork count of the process it was made in.
     forks: u64,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
     events: VecDeque<Event>,
-    /// Events that found no room behind those; they have one ring together.
+    /// Events that found no room behind those; they share one ring of the channel.
     missed: u32,
 }
 
 impl Waiting {
-    /// The event that tells of those.
+    /// The event that reports the missed ones, if any; resets the count.
     fn take_missed(&mut self) -> Option<Event> {
         let count = core::mem::take(&mut self.missed);
         (count > 0).then_some(Event::Missed { count })
@@ -73,7 +73,7 @@ impl Inbox {
         })
     }
 
-    /// Keeps an event; if there is no room for it, [`Event::Missed`] takes its place.
+    /// Appends an event; if there is no room, it is counted in [`Event::Missed`].
     pub(crate) fn put(&self, event: Event) {
         let mut waiting = self.waiting.lock();
         let news = if waiting.events.len() < MOST {
@@ -91,7 +91,7 @@ impl Inbox {
         }
     }
 
-    /// Every wait for an event ends from now on, although nothing came.
+    /// Ends every wait for an event from now on, although none came.
     pub(crate) fn end(&self) {
         self.channel.ring_for_good();
     }
@@ -106,7 +106,7 @@ impl Inbox {
             let oldest = waiting.events.pop_front();
             oldest.or_else(|| waiting.take_missed())?
         };
-        // Its ring is there already, so this does not wait.
+        // Its ring precedes it in the channel, so this does not block.
         let _ = self.channel.take();
         Some(event)
     }
@@ -136,7 +136,7 @@ mod tests {
             assert_eq!(inbox.try_take(), Some(Event::Missed { count: 100 }));
             assert_eq!(inbox.try_take(), None);
         }
-        // What comes after the gap is behind it.
+        // Events after the gap come behind it.
         (0..=most).for_each(|qp| inbox.put(event(qp)));
         inbox.try_take();
         inbox.try_take();

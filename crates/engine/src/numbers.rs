@@ -1,6 +1,5 @@
-//! Numbers that peers can call: a port that somebody listens at, and an index there.
-//! It promises that a number which was given back rests before it names another queue pair, and that ports are opened as
-//! they are needed. It refuses to know queue pairs.
+//! Queue pair numbers that peers can connect or send to: a port (16 bits) with sockets at it, and an index there (8 bits).
+//! A number that is returned rests for `reuse_delay` before it names another queue pair. Ports are opened as they are needed.
 
 use std::sync::Arc;
 
@@ -25,10 +24,10 @@ pub(crate) struct Numbers(Mutex<Vec<Port>>);
 struct Port {
     number: u16,
     indexes: Box<[Index; INDEXES]>,
-    /// Indexes go round, so that a number comes back late.
+    /// Where the next search begins; it goes round, so that a number is reused late.
     next: u8,
     doors: Vec<Arc<Door>>,
-    /// The same port for datagrams, at each address; not served before somebody wants datagrams.
+    /// The UDP sockets of the port, at each address; not served before a datagram queue pair needs them.
     boxes: Arc<[Arc<Mailbox>]>,
 }
 
@@ -40,7 +39,7 @@ enum Index {
 }
 
 impl Numbers {
-    /// A fresh number.
+    /// Allocates a number.
     pub(crate) fn take(&self, core: &Arc<Core>) -> Result<Qpn, Error> {
         let mut ports = self.0.lock();
         let now = sys::now();
@@ -54,7 +53,7 @@ impl Numbers {
         Ok(number)
     }
 
-    /// A number is free again after a while.
+    /// Returns a number, which can be allocated again after `rests`.
     pub(crate) fn give_back(&self, number: Qpn, rests: core::time::Duration) {
         let mut ports = self.0.lock();
         let (port, index) = parts(number);
@@ -63,7 +62,7 @@ impl Numbers {
         }
     }
 
-    /// Where datagrams for this number come in, at each address.
+    /// The UDP sockets of this number's port, at each address.
     pub(crate) fn boxes(&self, number: Qpn) -> Option<Arc<[Arc<Mailbox>]>> {
         let (port, _) = parts(number);
         let ports = self.0.lock();
@@ -118,11 +117,11 @@ impl Port {
     }
 }
 
-/// The first port that stands for queue pairs which can be called (docs/connections.md, "Connected by hand"): lower numbers belong to
+/// The first port that is used for callable queue pairs (docs/connections.md, "Connected by hand"): lower numbers belong to
 /// connections made by a connection manager, and a listener at such a port is another program's.
 const FIRST_CALLED: u16 = 1024;
 
-/// A listener of ours may stand for this number.
+/// Whether a listener of an adapter may stand for this number.
 pub(crate) fn is_callable(number: Qpn) -> bool {
     parts(number).0 >= FIRST_CALLED
 }

@@ -1,6 +1,5 @@
-//! The one way of every notification: from an event of the adapter to whoever waits for it (docs/events.md).
-//! It promises that nothing bypasses it, that nothing is told under a lock, and that a program's handler that panics harms
-//! nobody but itself. It refuses to decide where events go; maps, handlers and listeners do.
+//! The path of every notification, from an event of the adapter to its handlers and listeners (docs/events.md).
+//! All notifications go through it, and none is delivered under a lock. A panic in a program's handler is caught and affects nothing else.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -22,13 +21,13 @@ use crate::handler::{Class, Completion, Handlers, Way, of_column};
 use crate::signals::Signals;
 use crate::sys;
 
-/// Entries of an event queue at first; one that is full is doubled.
+/// Initial entries of an event queue; a full one is doubled.
 const ENTRIES: usize = 512;
 
-/// Is shown every event of an adapter, on whatever thread serves it.
+/// A callback for every event of an adapter, on the thread that serves it.
 pub type Observer = Arc<dyn Fn(Cause) + Send + Sync>;
 
-/// Who sees every event.
+/// The callbacks that see every event, by token.
 #[derive(Default)]
 pub(crate) struct Observers(RwLock<Arc<[(u64, Observer)]>>);
 
@@ -53,13 +52,13 @@ impl Observers {
         for (_, observer) in all.iter() {
             shield(|| observer(cause));
         }
-        // Whoever ended its observation meanwhile left the last of it to us.
+        // An observer that was removed meanwhile is dropped here: its drop is code of the program.
         shield(|| drop(all));
     }
 }
 
-/// The adapter's event queues: one for global events, one for those of RDMA, one for queues without a handler, and one
-/// for each handler; each asks for a vector of its own.
+/// Makes the adapter's event queues: one for global events, one for those of RDMA, one for completion queues without a handler, and
+/// one for each handler; each requests its own vector.
 pub(crate) fn interrupts(
     function: &Function,
     config: &Config,
@@ -78,21 +77,21 @@ pub(crate) fn interrupts(
     Ok(interrupts)
 }
 
-/// Runs code of the program: if it panics, that was its own affair, and the adapter goes on.
+/// Runs code of the program; a panic in it is caught, and the adapter continues.
 pub(crate) fn shield(work: impl FnOnce()) {
-    // The panic's words were printed where it began; there is nobody here to hand them to.
+    // The panic hook has printed the message.
     let _ = catch_unwind(AssertUnwindSafe(work));
 }
 
 impl Core {
-    /// Raises an event that has no packet and no queue of its own.
+    /// Raises an event that belongs to no packet and no completion queue.
     pub(crate) fn inject(&self, cause: Cause, origin: Origin) -> Result<(), RaiseError> {
         let raised = self.interrupts.raise(cause, origin, sys::now())?;
         self.come_back(raised.due);
         Ok(())
     }
 
-    /// Serves a signal: whatever it speaks of is told.
+    /// Serves a signal: delivers the entries of its event queues.
     pub(crate) fn serve(&self, signal: Signal) {
         if !self.lives() {
             return;
@@ -103,7 +102,7 @@ impl Core {
         self.come_back(served.ok().and_then(|served| served.due));
     }
 
-    /// Held signals may be due (E6).
+    /// Fires the held signals that are due (E6), and serves the queues that are polled instead of signalled.
     pub(crate) fn tick(&self, now: Time) {
         let due = self.interrupts.tick(now);
         self.come_back(due);
@@ -111,17 +110,17 @@ impl Core {
         self.come_back(served.due);
     }
 
-    /// Looks after held signals then.
+    /// Schedules a [`tick`](Core::tick) for held signals.
     pub(crate) fn come_back(&self, due: Option<Time>) {
         if let Some(when) = due
             && self.ticker.at(self, when).is_err()
         {
-            // The engine ends, and its threads with it: nothing is held any more.
+            // The engine shuts down, and its threads with it: no signal is held any more.
             let _ = self.interrupts.tick(Time::MAX);
         }
     }
 
-    /// The class of whoever a signal is for.
+    /// The class of the handler that a signal is for.
     pub(crate) fn class_of(&self, signal: Signal) -> Class {
         let id = match signal {
             Signal::Vector(vector) => of_column(vector),
@@ -150,16 +149,16 @@ impl Core {
                     self.events.put(event);
                 }
             }
-            // Whoever observes has seen it; nobody else has asked.
+            // Only observers see the other classes.
             _ => {}
         }
     }
 
-    /// Tells the handler that the notification was meant for, and whoever listens to the queue itself.
+    /// Notifies the handler that the entry names, and the listener of the queue.
     fn completed(&self, cq: u32, reason: Reason, way: Way) {
         let handler = self.handlers.on(way);
         if handler.is_none() && way.has_handler() {
-            // Cleared meanwhile: it is for the queue's next one.
+            // The handler was cleared meanwhile: the notification goes to the queue's next one.
             if self.listeners.reroute(cq, way, reason) {
                 self.raise(Event::Completion { cq, reason });
             }
@@ -175,7 +174,7 @@ impl Core {
                 handler: handler.id,
             };
             shield(|| callback(completion));
-            // It may have been cleared meanwhile: what the program put into it goes with us.
+            // It may have been cleared meanwhile; then the program's callback is dropped here.
             shield(|| drop(handler));
         }
         if let Some(notify) = notify {
@@ -194,12 +193,12 @@ impl Raise for Core {
                     duty: Some(Duty::Rdma),
                     context: way.pack(),
                 },
-                // Kept, or nobody's any more.
+                // Kept for the next handler, or the queue is gone.
                 None => return,
             },
             _ => Origin::NOWHERE,
         };
-        // Refused only when the adapter is down, and that was told.
+        // Fails only when the adapter is down, which was reported.
         let _ = self.inject(Cause::Rdma(event), origin);
     }
 }

@@ -2,7 +2,7 @@
 //! A thread that loses a large part of its time to preemptions enters a period during which an empty poll may sleep (`group/nap.rs`).
 //! A period ends by itself; the next one is longer if it begins soon.
 //!
-//! Nothing is asked of the system while a thread polls without gaps.
+//! No system call is made while a thread polls without gaps.
 
 use std::cell::Cell;
 
@@ -10,21 +10,21 @@ use verbena_stream::Time;
 
 use crate::sys;
 
-/// The shortest gap between two empty polls that may be a preemption: shorter ones cost less than finding out.
+/// The shortest gap between two empty polls that may be a preemption; for shorter ones the system call costs more than it saves.
 const GAP: u64 = 500_000;
-/// Gaps that take less than this part of a thread's time start nothing: to sleep takes longer than to spin.
+/// Gaps that take less than 1/PART of a thread's time start no period: sleeping would take longer than spinning.
 const PART: u64 = 4;
 /// How long a period lasts at first and at most, in nanoseconds.
 const PERIOD: (u64, u64) = (50_000_000, 1_600_000_000);
-/// Gaps in quick succession that begin a period: two threads that were woken on one processor are separated after the first.
+/// Gaps in quick succession that begin a period: the scheduler separates two threads woken on one processor after the first.
 const GAPS: u32 = 2;
 
-/// What is known of one thread.
+/// The polling history of one thread.
 #[derive(Debug, Clone, Copy)]
 struct Polling {
     /// Its last empty poll, in nanoseconds.
     polled: u64,
-    /// Preemptions that were counted when they were last asked for.
+    /// Involuntary context switches at the last query.
     preemptions: u64,
     /// The end of its last gap with a preemption, in nanoseconds.
     preempted: u64,
@@ -53,11 +53,11 @@ pub(crate) fn note_empty_poll(now: Time, group: u64, polls: u32) -> bool {
         cell.set(polling);
         competes && polling.polls >= polls
     };
-    // A thread that ends has no memory of its own any more.
+    // Thread-local storage is gone while a thread ends.
     POLLING.try_with(note).unwrap_or(false)
 }
 
-/// This thread slept in a poll: its next one does not follow a gap.
+/// Records that this thread slept in a poll: the time asleep is no gap.
 pub(crate) fn note_sleep(now: Time) {
     let note = |cell: &Cell<Polling>| {
         cell.set(Polling {
@@ -95,7 +95,7 @@ impl Polling {
         {
             let before = core::mem::replace(&mut self.preemptions, counted);
             if gap == now {
-                // Its first poll: what was counted before says nothing about a gap.
+                // The first poll: preemptions before it say nothing about a gap.
                 self.preempted = now;
             } else if counted > before {
                 let since = now - self.preempted.max(self.until).min(now);
@@ -113,7 +113,7 @@ impl Polling {
         now < self.until
     }
 
-    /// A period begins, or goes on.
+    /// Begins a period, or extends the current one.
     fn begin(&mut self, now: u64) {
         let over = now.saturating_sub(self.until);
         if now >= self.until {

@@ -1,7 +1,5 @@
-//! Proofs of a shared key between queue pairs that call each other, and in the startup of connections by address
-//! (docs/extensions.md).
-//! It promises that without a key nothing is proven and nothing is believed to be, and that comparing tells nobody how far it got.
-//! It refuses to know connections.
+//! Proofs of a shared key (HMAC-SHA256) in calls of out-of-band connections and in the startup of connections by address
+//! (docs/extensions.md). Without a key nothing is proven, and only the empty proof is accepted. Proofs are compared in constant time.
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
@@ -10,7 +8,7 @@ use verbena_wire::ext::dial::{Answer, Call, Keyed, NO_PROOF, Proof};
 use crate::config::Key;
 use crate::keys::Keys;
 
-/// What the key makes of some words.
+/// The HMAC over the concatenation of `words`.
 fn hmac(key: &Key, words: &[&[u8]]) -> Option<Hmac<Sha256>> {
     let mut mac = Hmac::<Sha256>::new_from_slice(key.bytes()).ok()?;
     for word in words {
@@ -24,7 +22,7 @@ fn prove(key: Option<&Key>, words: &[&[u8]]) -> Proof {
     mac.map_or(NO_PROOF, |mac| mac.finalize().into_bytes().into())
 }
 
-/// The key that proves these words. None is one if there are none on either side.
+/// The key with which `proof` is valid for these words. Without keys, `Some(None)` if the proof is empty.
 fn proven_by<'a>(keys: &'a Keys, words: &[&[u8]], proof: &Proof) -> Option<Option<&'a Key>> {
     if keys.is_empty() {
         return (*proof == NO_PROOF).then_some(None);
@@ -33,18 +31,18 @@ fn proven_by<'a>(keys: &'a Keys, words: &[&[u8]], proof: &Proof) -> Option<Optio
     keys.iter().find(proves).map(Some)
 }
 
-/// A call with its proof.
+/// Signs a call.
 pub(crate) fn sign_call(key: Option<&Key>, call: Call) -> Call {
     let proof = prove(key, &[&call.emit()[..Call::PROVEN]]);
     Call { proof, ..call }
 }
 
-/// The key that proves a call, with which the answer must be proven: the caller may not have the others.
+/// The key that proves a call. The answer must be signed with it: the caller may not have the others.
 pub(crate) fn call_proven_by<'a>(keys: &'a Keys, call: &Call) -> Option<Option<&'a Key>> {
     proven_by(keys, &[&call.emit()[..Call::PROVEN]], &call.proof)
 }
 
-/// The answer to a call with its proof.
+/// Signs the answer to a call.
 pub(crate) fn sign_answer(key: Option<&Key>, call: &Call, nonce: u64) -> Answer {
     let words: [&[u8]; 2] = [&call.emit()[..Call::PROVEN], &nonce.to_be_bytes()];
     let proof = prove(key, &words);
@@ -61,8 +59,8 @@ pub(crate) fn answer_proven_by<'a>(
     proven_by(keys, &words, &answer.proof)
 }
 
-/// The nonce in the caller's capabilities: proves that it has the answer, so that a recorded call is worth nothing.
-/// Without a key it is the call's own.
+/// The nonce in the caller's capabilities: proves that it has the answer, so that a replayed call is useless.
+/// Without a key it is the call's own nonce.
 pub(crate) fn last_word(key: Option<&Key>, call: &Call, answer: u64) -> u64 {
     let words: [&[u8]; 2] = [&call.nonce.to_be_bytes(), &answer.to_be_bytes()];
     match key.and_then(|key| hmac(key, &words)) {
@@ -77,12 +75,12 @@ fn first_bytes(mac: Hmac<Sha256>) -> u64 {
     u64::from_be_bytes(first)
 }
 
-/// What stands before everything that is proven of a connection by address, so that no proof is good for something else.
+/// Domain separation for the proofs of a connection by address: no proof is valid for another purpose.
 const REQUEST: &[u8] = b"VbKy request";
 const REPLY: &[u8] = b"VbKy reply";
 const FIRST_FRAME: &[u8] = b"VbKy first frame";
 
-/// Proves the key in a Request with this private data.
+/// Signs a Request with this private data.
 pub(crate) fn sign_request(key: &Key, nonce: u64, private_data: &[u8]) -> Keyed {
     let words = [REQUEST, &nonce.to_be_bytes(), private_data];
     let proof = prove(Some(key), &words);
@@ -99,7 +97,7 @@ pub(crate) fn request_proven_by<'a>(
     proven_by(keys, &words, &keyed.proof).flatten()
 }
 
-/// Proves the key in the Reply to a Request with this nonce.
+/// Signs the Reply to a Request with nonce `asked`.
 pub(crate) fn sign_reply(key: &Key, asked: u64, nonce: u64, private_data: &[u8]) -> Keyed {
     let words = [
         REPLY,
@@ -111,7 +109,7 @@ pub(crate) fn sign_reply(key: &Key, asked: u64, nonce: u64, private_data: &[u8])
     Keyed { nonce, proof }
 }
 
-/// The key that proves the Reply to a Request with this nonce.
+/// The key that proves the Reply to a Request with nonce `asked`.
 pub(crate) fn reply_proven_by<'a>(
     keys: &'a Keys,
     asked: u64,
@@ -127,7 +125,7 @@ pub(crate) fn reply_proven_by<'a>(
     proven_by(keys, &words, &keyed.proof).flatten()
 }
 
-/// The nonce in the initiator's capabilities: proves that it has the Reply, so that a recorded Request is worth nothing.
+/// The nonce in the initiator's capabilities: proves that it has the Reply, so that a replayed Request is useless.
 pub(crate) fn first_frame(key: &Key, asked: u64, answered: u64) -> u64 {
     let words = [FIRST_FRAME, &asked.to_be_bytes(), &answered.to_be_bytes()];
     // HMAC takes keys of any length.

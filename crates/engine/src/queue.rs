@@ -1,6 +1,6 @@
-//! A completion queue with hands: polling an empty one runs the connections that feed it.
-//! It promises that a program that polls gets its completions as soon as they can be had, and that arming gives the
-//! connections back to the shards. It refuses to wait; a program that wants to sleep arms the queue and waits for its channel.
+//! A completion queue: polling an empty one serves the connections that complete in it.
+//! Arming it returns those connections to the shards. A poll does not block, except that it may sleep briefly when its thread competes
+//! for the processor (`preempted.rs`).
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -23,7 +23,7 @@ pub(crate) struct Queue {
     pub(crate) cq: Arc<Cq>,
     /// Connections that complete their receives here.
     pub(crate) group: Arc<Group>,
-    /// Groups whose connections complete their sends here; most queues never have any, and every poll asks.
+    /// Groups whose connections complete their sends here. Most queues have none, and every poll checks: hence the `OnceLock`.
     also: OnceLock<RwLock<Arc<[Weak<Group>]>>>,
 }
 
@@ -36,7 +36,7 @@ impl Queue {
         let mut also = self.also.get_or_init(|| RwLock::new(Arc::new([]))).write();
         let known = |g: &Weak<Group>| core::ptr::eq(g.as_ptr(), Arc::as_ptr(group));
         if !also.iter().any(known) {
-            // Receive queues come and go while this one stays: those that are gone are forgotten.
+            // Receive queues come and go while this one stays: dead entries are removed.
             let lives = |g: &&Weak<Group>| g.strong_count() > 0;
             let one_more = core::iter::once(Arc::downgrade(group));
             let all = also.iter().filter(lives).cloned().chain(one_more);
@@ -44,8 +44,8 @@ impl Queue {
         }
     }
 
-    /// Groups whose connections complete their sends here. Not under a lock: what is done with them may end in the
-    /// program's own handlers.
+    /// Groups whose connections complete their sends here. A snapshot, since serving them may call the program's handlers,
+    /// which must not run under the lock.
     fn also(&self) -> Option<Arc<[Weak<Group>]>> {
         Some(self.also.get()?.read().clone())
     }
@@ -60,7 +60,7 @@ impl Queue {
         self.core.lives()
     }
 
-    /// Does this with every group whose connections complete here.
+    /// Calls `act` for every group whose connections complete here.
     fn each_group(&self, act: impl Fn(&Group)) {
         act(&self.group);
         for group in self.also().iter().flat_map(|all| all.iter()) {
@@ -70,7 +70,8 @@ impl Queue {
         }
     }
 
-    /// Sleeps in an empty poll, if this thread should; one group's connections at most can wake it.
+    /// Sleeps in an empty poll, if this thread should: in the queue's own group, or in the only further one. Members of one group at
+    /// most can wake it.
     fn nap(&self) -> bool {
         if self.group.nap() {
             return true;
@@ -110,7 +111,7 @@ impl CompletionQueue {
             }
         };
         core.listeners.add(cq.number(), target);
-        // Without a queue nothing happens that could be watched.
+        // The monitor opens with the first completion queue: without one there are no events to watch.
         core.monitor.once(core, group.shard());
         Ok(CompletionQueue(Arc::new(Queue {
             core: core.clone(),
@@ -125,12 +126,12 @@ impl CompletionQueue {
         self.0.cq.number()
     }
 
-    /// The queue itself, to look at.
+    /// The queue object of the adapter.
     pub fn cq(&self) -> &Arc<Cq> {
         &self.0.cq
     }
 
-    /// Takes the oldest completions, as many as `out` holds; returns how many.
+    /// Takes the oldest completions, at most `out.len()`; returns how many.
     pub fn poll(&self, out: &mut [Wc]) -> usize {
         if !self.0.core.lives() {
             return 0;
@@ -152,7 +153,7 @@ impl CompletionQueue {
         self.0.cq.poll(out)
     }
 
-    /// Whether a poll would find something; what feeds an empty queue is served as a poll does.
+    /// Whether a poll would return something; like a poll, it serves the connections of an empty queue.
     pub fn peek(&self) -> bool {
         if !self.0.core.lives() {
             return false;
@@ -164,7 +165,7 @@ impl CompletionQueue {
         !self.0.cq.is_empty()
     }
 
-    /// Asks for one notification; poll once more afterwards, since what waits already does not notify.
+    /// Requests one notification (`ibv_req_notify_cq`); poll once more afterwards, since completions already queued do not notify.
     pub fn arm(&self, arm: Arm) {
         if !self.0.core.lives() {
             return;
@@ -173,14 +174,14 @@ impl CompletionQueue {
         self.0.each_group(Group::take_back);
     }
 
-    /// Who is told when the armed queue has a completion.
+    /// Sets the listener that is notified when the armed queue has a completion.
     pub fn listen(&self, notify: Option<Arc<dyn Notify>>) {
         if self.0.core.lives() {
             self.0.core.listeners.set_notify(self.number(), notify);
         }
     }
 
-    /// Gives it another completion handler, or none (N4). A notification that was on its way goes where it was going.
+    /// Sets its completion handler, or none (N4). A notification already raised goes to the previous one.
     pub fn set_handler(&self, handler: Option<HandlerId>) -> Result<(), Error> {
         self.0.core.check()?;
         let way = match handler {
@@ -195,16 +196,16 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Takes its handler away (N4): a notification is kept until it has another one.
+    /// Removes its handler (N4): notifications are kept until another one is set.
     pub fn detach(&self) {
         if self.0.core.lives() {
             let cq = self.number();
-            // A queue that is detached owes nothing to anybody yet.
+            // Detaching releases no kept notification.
             let _ = self.0.core.listeners.set_target(cq, Target::Detached);
         }
     }
 
-    /// Changes its size; completions that wait stay.
+    /// Changes its size; queued completions stay.
     pub fn resize(&self, entries: usize) -> Result<(), Error> {
         self.0.core.check()?;
         Ok(self.0.core.function.resize_cq(self.number(), entries)?)
@@ -218,7 +219,7 @@ impl Drop for Queue {
         }
         self.core.listeners.remove(self.cq.number());
         self.group.retire();
-        // Every queue pair that completes here holds this queue, so none is left.
+        // Every queue pair that completes here holds a reference to this queue, so none is left.
         let destroyed = self.core.function.destroy_cq(self.cq.number());
         debug_assert!(destroyed.is_ok(), "a queue in use is held");
     }

@@ -1,6 +1,6 @@
-//! A queue pair with hands: what is posted leaves at once, on the thread that posted it.
-//! It promises that a poster never waits for the connection's lock and that destroying says the last words in the background.
-//! It refuses to connect by itself: it is told where to, or handed a request that came.
+//! A queue pair and its connection: a posted request is transmitted at once, by the thread that posts it.
+//! Posting never waits for the connection's lock. Destroying sends the last frames in the background. A queue pair connects on request
+//! only: `connect`, `expect`, or accepting an [`Incoming`](crate::Incoming).
 
 mod by_hand;
 mod manners;
@@ -32,29 +32,29 @@ use crate::queue::{CompletionQueue, Queue};
 use crate::shared_sends::{Sends, SharedSendQueue};
 use by_hand::Callable;
 
-/// A queue pair to make.
+/// Attributes of a queue pair.
 #[derive(Debug, Clone, Copy)]
 pub struct QueuePairOptions {
-    /// What its completions call it, if not by its number.
+    /// The number in its completions, if not its own.
     pub name: Option<u32>,
-    /// Its domain.
+    /// Its protection domain.
     pub pd: Pd,
-    /// Whose manners it has; the engine's if it does not say.
+    /// RoCE or iWARP behaviour; the engine's setting if none.
     pub personality: Option<Personality>,
-    /// Reliable or unreliable.
+    /// Reliable or unreliable connection.
     pub qp_type: QpType,
-    /// A shared receive queue of the same domain, instead of its own.
+    /// A shared receive queue of the same domain, instead of an own one.
     pub srq: Option<u32>,
     /// Its limits.
     pub limits: Limits,
     /// Whether its requests may register memory (M4).
     pub registration: Registration,
-    /// It has a number that peers can call, so that it can be connected by hand; its completions bear it.
+    /// It has a number that peers can call, so that it can be connected out of band; its completions carry that number.
     pub callable: bool,
 }
 
 impl QueuePairOptions {
-    /// A reliable one in this domain, with the engine's manners and the usual limits.
+    /// A reliable one in this domain, with the engine's personality and default limits.
     pub fn new(pd: Pd) -> QueuePairOptions {
         QueuePairOptions {
             name: None,
@@ -76,10 +76,10 @@ pub struct QueuePair {
     qp: Arc<Qp>,
     slot: Arc<Slot>,
     recv: Arc<Queue>,
-    /// Kept as long as completions may come.
+    /// Held so that the queue outlives the last completion.
     _send: Arc<Queue>,
     manners: Arc<Mutex<Manners>>,
-    /// If peers can call it.
+    /// Present if peers can call it.
     callable: Option<Callable>,
 }
 
@@ -95,7 +95,7 @@ impl QueuePair {
         QueuePair::make(core, Sends::Own(send), recv, options)
     }
 
-    /// A channel of a shared send queue (V6). Peers cannot call it.
+    /// A channel of a shared send queue (V6). Peers cannot call it by number.
     pub(crate) fn channel(
         core: &Arc<Core>,
         ssq: &SharedSendQueue,
@@ -164,7 +164,7 @@ impl QueuePair {
         })
     }
 
-    /// A connection and it are of one function, as an answer (V1).
+    /// Whether the connection belongs to the same function (V1).
     pub(crate) fn check_own(&self, connection: &Connection) -> Result<(), Error> {
         self.core.check_own(connection.core())
     }
@@ -174,12 +174,12 @@ impl QueuePair {
         self.qp.number()
     }
 
-    /// Where it stands.
+    /// Its state.
     pub fn state(&self) -> QpState {
         self.qp.state()
     }
 
-    /// Everything that changes, at one moment.
+    /// A consistent snapshot of its state and counters.
     pub fn view(&self) -> View {
         self.qp.view()
     }
@@ -190,7 +190,7 @@ impl QueuePair {
         Some(connection.peer())
     }
 
-    /// Changes how it behaves towards its peer.
+    /// Changes its attributes towards the peer.
     pub fn set_manners(&self, change: impl FnOnce(&mut Manners)) {
         if !self.core.lives() {
             return;
@@ -204,14 +204,14 @@ impl QueuePair {
         self.after(&mut out);
     }
 
-    /// What the peer may do.
+    /// Sets the operations that the peer may use.
     pub fn enable(&self, enabled: Enabled) {
         if self.core.lives() {
             self.act(|qp, out| qp.enable(enabled, out));
         }
     }
 
-    /// Asks for a state; false if it is refused.
+    /// Moves it to a state (`ibv_modify_qp`); false if the transition is not allowed.
     pub fn modify(&self, to: QpState) -> bool {
         if !self.core.lives() {
             return false;
@@ -219,7 +219,7 @@ impl QueuePair {
         if let Some(callable) = self.callable.as_ref().filter(|_| to == QpState::Reset)
             && callable.life.begin_anew().is_err()
         {
-            // Without a nonce of its own the next life could be taken for this one.
+            // Without a new nonce the next connection could be mistaken for this one.
             return false;
         }
         let done = self.act(|qp, out| qp.modify(to, out));
@@ -227,7 +227,7 @@ impl QueuePair {
             self.act(|qp, out| self.core.function.empty_channel(qp.number(), out));
         }
         if let Some(connection) = self.slot.get().filter(|_| done && to == QpState::Reset) {
-            // Here, not only by whoever is at work with it: nobody may use it any more when the next life begins.
+            // Closed here, not only by the thread that serves it: the connection must be out of use when the queue pair is used again.
             let mut out = Outbox::new();
             connection.close(Vec::new(), &mut out);
             self.core.deliver(&mut out);
@@ -235,7 +235,7 @@ impl QueuePair {
         done
     }
 
-    /// Posts one request; it leaves at once if it can.
+    /// Posts one request; it is transmitted at once if possible.
     pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         self.check()?;
         self.qp.queue_send(wr)?;
@@ -243,7 +243,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Posts requests that leave together; the number of those that were posted before one was refused, and why.
+    /// Posts requests that are transmitted together. On error: how many were posted before the one that failed, and its error.
     pub fn post_sends(&self, wrs: &[SendWr<'_>]) -> Result<(), (usize, PostError)> {
         self.check().map_err(|error| (0, error))?;
         let refused = wrs
@@ -263,7 +263,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Dials, and tells `done` how it ended: with what the peer said.
+    /// Connects; calls `done` with the peer's private data or the error.
     pub fn connect(
         &self,
         to: SocketAddr,
@@ -273,7 +273,7 @@ impl QueuePair {
         self.connect_from(None, to, private_data, done)
     }
 
-    /// The same from this address of ours, if one is named.
+    /// The same from this local address, if one is given.
     pub fn connect_from(
         &self,
         from: Option<IpAddr>,
@@ -290,8 +290,8 @@ impl QueuePair {
         Connection::dial(&self.core, to, options, None, Box::new(done) as Done)
     }
 
-    /// Ends the connection in good order: the peer gets what it was promised and sees the end, and everything of ours that
-    /// is not done is flushed. False if there is none.
+    /// Disconnects gracefully: the peer gets the responses it is owed and sees the end; our outstanding requests are flushed.
+    /// False if there is no connection.
     pub fn disconnect(&self) -> bool {
         if !self.core.lives() {
             return false;
@@ -340,7 +340,7 @@ impl QueuePair {
         self.core.check_posts().map_err(PostError::State)
     }
 
-    /// A call on the queue pair, what follows from it, and what may be sent after it.
+    /// Makes a call on the queue pair, transmits what may be sent afterwards, and delivers the events.
     fn act<R>(&self, call: impl FnOnce(&Qp, &mut Outbox) -> R) -> R {
         let mut out = Outbox::new();
         let result = call(&self.qp, &mut out);
@@ -356,7 +356,7 @@ impl QueuePair {
         self.core.deliver(out);
     }
 
-    /// Requests were left: they leave now, or whoever is at work sees to them.
+    /// Requests were queued: transmits them, or leaves them to the thread that is transmitting.
     fn kick(&self) {
         self.recv.group.note_post();
         let mut out = Outbox::new();
@@ -364,7 +364,7 @@ impl QueuePair {
         if let Some(connection) = &connection {
             connection.send(&mut out);
         }
-        // Also if the connection ended at this moment: then nobody was told that the peer is missed.
+        // Also if the connection ended at this moment: then nothing else starts the timer for an absent peer.
         if !connection.is_some_and(|connection| connection.is_running()) {
             self.qp.ring(&mut out);
             if let Some(callable) = &self.callable {
@@ -381,11 +381,11 @@ impl Drop for QueuePair {
         if !self.core.lives() {
             return;
         }
-        // Nobody may be called who is going.
+        // Withdrawn first: no call may be answered for a queue pair that is being destroyed.
         drop(self.callable.take());
         let mut out = Outbox::new();
         let last = self.core.function.destroy_qp(self.qp.number(), &mut out);
-        // Looked up now and not before: a startup may have ended in between, and none does from here on.
+        // Looked up after `destroy_qp`: a startup may have completed before it, and none does afterwards.
         if let (Some(connection), Ok(last)) = (self.slot.get(), last) {
             connection.close(last, &mut out);
         }

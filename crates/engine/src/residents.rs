@@ -1,6 +1,5 @@
-//! The queue pairs that datagrams come for, by number, and those that are attached to multicast groups.
-//! It promises that a number leads to one queue pair in constant time, and that what leads nowhere is counted by its cause.
-//! It refuses to look into datagrams.
+//! Demultiplexes received datagrams: datagram queue pairs by number, and those attached to multicast groups.
+//! A number is looked up in constant time; a datagram without a queue pair is counted by cause.
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
@@ -22,14 +21,14 @@ use crate::sys::Datagrams;
 #[derive(Debug)]
 pub(crate) struct Resident {
     pub(crate) qp: Arc<UdQp>,
-    /// One for each address.
+    /// The sockets of its port, one for each local address.
     pub(crate) boxes: Arc<[Arc<Mailbox>]>,
-    /// Where multicast goes.
+    /// The destination port of multicast.
     pub(crate) multicast_port: u16,
 }
 
 impl Resident {
-    /// Sends what can be sent; true if anything left. Whatever finds no room goes on when there is some.
+    /// Transmits what can be sent; true if anything left. If the socket is full, transmission resumes when there is room.
     pub(crate) fn send(self: &Arc<Self>, out: &mut Outbox) -> bool {
         let mut sender = Sender {
             resident: self,
@@ -50,7 +49,7 @@ impl Resident {
     }
 }
 
-/// Posts packets of one queue pair.
+/// Sends packets of one queue pair.
 struct Sender<'a> {
     resident: &'a Resident,
     moved: bool,
@@ -74,18 +73,18 @@ impl Post for Sender<'_> {
     }
 }
 
-/// Datagrams that reached no queue pair, by cause; what a queue pair itself drops is among its own counters.
+/// Datagrams that reached no queue pair, by cause; a queue pair counts its own drops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DatagramDrops {
-    /// Not of this service: too short, another opcode, an impossible pad.
+    /// No valid UD packet: too short, another opcode, an impossible pad count.
     pub malformed: u64,
-    /// Longer than any message may be.
+    /// Longer than the longest message.
     pub giant: u64,
-    /// With a wrong checksum.
+    /// With a wrong ICRC.
     pub checksum: u64,
-    /// For another partition.
+    /// With another partition key.
     pub partition: u64,
-    /// For a number that nobody has, or a group that nobody is attached to any more.
+    /// With a number that no queue pair has, or for a multicast group without members.
     pub nobody: u64,
 }
 
@@ -98,11 +97,11 @@ struct Drops {
     nobody: AtomicU64,
 }
 
-/// Who is attached to a multicast group.
+/// The queue pairs attached to a multicast group.
 #[derive(Debug)]
 struct Audience {
     mailbox: Arc<Mailbox>,
-    /// Not changed in place: whoever delivers goes through them without the lock.
+    /// Replaced as a whole, so that delivery iterates over them without the lock.
     members: Arc<[Arc<Resident>]>,
 }
 
@@ -111,7 +110,7 @@ struct Audience {
 pub(crate) struct Residents {
     by_number: RwLock<HashMap<Qpn, Arc<Resident>>>,
     groups: RwLock<HashMap<IpAddr, Audience>>,
-    /// Held by who attaches or detaches, so that a socket is opened without the lock that datagrams need.
+    /// Serializes attach and detach, so that a socket is opened without the lock that delivery needs.
     changing: Mutex<()>,
     drops: Drops,
 }
@@ -131,17 +130,18 @@ impl Residents {
         self.by_number.read().get(&number).cloned()
     }
 
-    /// Gives a datagram to the queue pair it names; false if nobody has the number.
+    /// Delivers a datagram to the queue pair it names; false if there is none.
     pub(crate) fn deliver(&self, arrival: &Arrival<'_>, out: &mut Outbox) -> bool {
         let Some(resident) = self.find(arrival.to()) else {
             return false;
         };
-        // It counts what it drops.
+        // The queue pair counts its drops.
         let _ = resident.qp.deliver(arrival, out);
         true
     }
 
-    /// Gives a datagram to every queue pair of a group but the one that sent it; false if there is no other.
+    /// Delivers a datagram to every queue pair of a group except its sender; false if the group has no members or the datagram is not
+    /// addressed to the multicast number.
     pub(crate) fn deliver_all(
         &self,
         group: IpAddr,
@@ -155,7 +155,7 @@ impl Residents {
         let members = self.groups.read().get(&group).map(|a| a.members.clone());
         let from_here = own.contains(&arrival.source());
         for member in members.iter().flat_map(|members| members.iter()) {
-            // InfiniBand: who sends to a group that it is attached to does not hear itself.
+            // InfiniBand: a sender attached to the group does not receive its own datagrams.
             if !(from_here && member.qp.qpn() == arrival.from()) {
                 let _ = member.qp.deliver(arrival, out);
             }
@@ -163,7 +163,7 @@ impl Residents {
         members.is_some()
     }
 
-    /// Attaches a queue pair to a group; the group's mailbox if it was not attached before.
+    /// Attaches a queue pair to a group; returns the group's socket if it was not attached before.
     pub(crate) fn attach(
         &self,
         core: &Arc<Core>,
@@ -192,7 +192,7 @@ impl Residents {
         Ok(Some(mailbox))
     }
 
-    /// Detaches a queue pair from a group; the group's mailbox if it was attached.
+    /// Detaches a queue pair from a group; returns the group's socket if it was attached.
     pub(crate) fn detach(&self, resident: &Arc<Resident>, group: IpAddr) -> Option<Arc<Mailbox>> {
         let _changing = self.changing.lock();
         let mut groups = self.groups.write();
@@ -212,7 +212,7 @@ impl Residents {
         Some(mailbox)
     }
 
-    /// Nothing comes from groups any more.
+    /// Closes the sockets of all groups.
     pub(crate) fn close(&self) {
         let groups = self.groups.read();
         groups
@@ -220,7 +220,7 @@ impl Residents {
             .for_each(|audience| audience.mailbox.close());
     }
 
-    /// Goes on with the queue pair of this number of the function, which waited for memory (V5).
+    /// Resumes the queue pair of this number of the function, which waited for memory to be resident (V5).
     pub(crate) fn resume(&self, function: &Function, number: u32, out: &mut Outbox) {
         let resident = function.ud(number).ok().and_then(|qp| self.find(qp.qpn()));
         if let Some(resident) = resident {
@@ -228,7 +228,7 @@ impl Residents {
         }
     }
 
-    /// A datagram was dropped for this cause; none: it was for nobody.
+    /// Counts a dropped datagram; `None`: no queue pair was found.
     pub(crate) fn count(&self, dropped: Option<Dropped>) {
         let counter = match dropped {
             Some(Dropped::Malformed) => &self.drops.malformed,

@@ -1,6 +1,6 @@
-//! An engine's place in its adapter: which function it serves, and how a virtual one is made (V1, DESIGN §9).
-//! It promises that a virtual function is removed when nothing of it is left, and that its shares are free then.
-//! It refuses to let virtual functions make others: what is left is the physical one's to give.
+//! The function that an engine serves, and the creation of virtual functions (V1).
+//! A virtual function is removed when its last object is gone, and its resources are free then. Only the physical function creates
+//! virtual ones.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::handler::columns;
 use crate::sys;
 
-/// A function to make: how much it may have of each kind, and what it is called.
+/// A virtual function to create: its limits, name and addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FunctionOptions {
     /// Queue pairs.
@@ -25,15 +25,15 @@ pub struct FunctionOptions {
     pub srqs: u32,
     /// Shared send queues.
     pub ssqs: u32,
-    /// Protection domains; one may be the face's own.
+    /// Protection domains; the API in use may need one of its own.
     pub pds: u32,
     /// Regions and windows together.
     pub regions: u32,
-    /// Completion handlers; each has an event queue and a vector, and three more of both are the function's own.
+    /// Completion handlers; each needs an event queue and a vector, and the function itself needs three more of both.
     pub handlers: u16,
-    /// Its name; if none is said, that of its adapter, `v` and its number.
+    /// Its name; by default that of its adapter, `v` and its number.
     pub name: Option<String>,
-    /// Addresses of its own for queue pairs that are connected by hand; if none is said, those of its adapter.
+    /// Own addresses for out-of-band connections; by default those of its adapter.
     pub addresses: Option<Vec<IpAddr>>,
 }
 
@@ -70,10 +70,10 @@ impl FunctionOptions {
         }
     }
 
-    /// The settings of the physical function with these in their place: one list says what a function is.
+    /// The settings of the physical function, changed by these options.
     fn apply(&self, physical: &Config) -> Result<Config, Error> {
         let mut config = physical.clone();
-        // A virtual function is one device, and makes no others.
+        // A virtual function is one device and creates no others.
         let alone = |settings: &mut Settings| {
             settings.functions = 0;
             settings.presents = None;
@@ -103,7 +103,7 @@ impl FunctionOptions {
     }
 }
 
-/// What a function with these settings may have.
+/// The resources of a function with these settings.
 fn shares(config: &Config) -> Shares {
     let columns = u32::from(columns(config.handlers()));
     Shares {
@@ -114,17 +114,17 @@ fn shares(config: &Config) -> Shares {
         pds: config.max_pds,
         stags: config.max_regions,
         event_queues: columns,
-        // Fewer that are granted are shared (E10).
+        // If fewer vectors are granted, they are shared (E10).
         vectors: columns.min(config.vectors.map_or(u32::MAX, u32::from)),
     }
 }
 
-/// A function of an adapter, given up when this is dropped.
+/// A function of an adapter, released on drop.
 #[derive(Debug)]
 pub(crate) struct Seat {
     adapter: Arc<Adapter>,
     function: Arc<Function>,
-    /// The process it was taken in, by the forks that lie before it.
+    /// The fork count of the process it was made in.
     forks: u64,
 }
 
@@ -140,7 +140,7 @@ impl Seat {
         })
     }
 
-    /// A virtual function of the same adapter, and its settings.
+    /// Creates a virtual function of the same adapter, and its settings.
     pub(crate) fn beside(
         &self,
         physical: &Config,
@@ -163,7 +163,7 @@ impl Seat {
             let name = format!("{}v{}", physical.name, seat.function.number());
             config.set("name", &name).map_err(Error::Options)?;
         }
-        // Whoever looks at its settings sees what it is for (V2).
+        // Its settings show the services it is for (V2).
         let itself = Logical {
             name: config.name.clone(),
             services: services.iter().collect(),
@@ -186,10 +186,10 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        // In a forked child a lock may be held by a thread that is not there.
+        // In a forked child a lock may be held by a thread that does not exist there.
         let ours = sys::forks_since() == self.forks;
         if ours && self.function.number() != 0 {
-            // Refused if a program keeps an object of it for good: then its share stays with the object.
+            // Fails if the program keeps one of its objects for ever: then the resources stay with the object.
             let _ = self.adapter.remove_function(self.function.number());
         }
     }

@@ -1,6 +1,5 @@
-//! Threads that serve what nobody else serves: they sleep until a descriptor is ready or a time has come.
-//! A shard promises to wake whoever it watches, and to make no system call while nothing happens.
-//! It refuses to know what it serves: connections, groups of them, and doors decide for themselves.
+//! Threads that serve connections which no other thread serves: they sleep in epoll until a descriptor is ready or a timer expires.
+//! A shard makes no system call while nothing happens. What it serves is behind the [`Served`] trait: connections, groups, listeners.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -18,28 +17,28 @@ use crate::failing::{self, EngineFailure, Home};
 use crate::pipeline::shield;
 use crate::sys::{self, Bell, Interest, Poller, Ready};
 
-/// The token of a shard's own bell.
+/// The token of the shard's own eventfd.
 const BELL: u64 = 0;
 
-/// Is served by a shard.
+/// Served by a shard.
 pub(crate) trait Served: Send + Sync {
     /// Its descriptor is ready.
     fn ready(self: Arc<Self>, ready: Ready);
 
-    /// A time that it asked for has come.
+    /// A timer that it set has expired.
     fn expire(self: Arc<Self>, now: Time);
 
-    /// The shard ends, and serves nobody any more.
+    /// The shard ends and serves it no longer.
     fn stop(self: Arc<Self>);
 }
 
-/// Names for whatever is served, unique in the process.
+/// Makes tokens, unique in the process.
 pub(crate) fn next_token() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(BELL + 1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// What is found by such a name. Nobody outside chooses them, so that spreading them costs one multiplication.
+/// A map by token. Tokens are not chosen from outside, so a hash of one multiplication is safe.
 pub(crate) type ByToken<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;
 
 /// Spreads consecutive numbers over all bits.
@@ -54,7 +53,7 @@ impl Hasher for Spread {
     }
 
     fn write_u64(&mut self, n: u64) {
-        // The golden ratio's fraction: neighbours end far from each other, in the high bits as well.
+        // The golden ratio's fraction spreads neighbours far apart, in the high bits as well.
         self.0 = (self.0 ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 
@@ -68,14 +67,13 @@ impl Hasher for Spread {
 pub(crate) struct Shards {
     all: Box<[OnceLock<Arc<Shard>>]>,
     next: AtomicUsize,
-    /// Held while a shard starts: two threads may need the same one at once.
-    /// True when none may start any more.
+    /// Held while a shard starts, since two threads may need the same one at once. True when none may start any more.
     starting: Mutex<bool>,
     home: Home,
 }
 
 impl Shards {
-    /// So many, or one per processor.
+    /// `count` shards, or one per processor.
     pub(crate) fn new(count: Option<u16>, home: Home) -> Shards {
         let count = count.map_or_else(sys::parallelism, usize::from);
         Shards {
@@ -86,7 +84,7 @@ impl Shards {
         }
     }
 
-    /// The next one in turn.
+    /// The next shard, round robin.
     pub(crate) fn pick(&self) -> Result<Arc<Shard>, Error> {
         let at = self.next.fetch_add(1, Ordering::Relaxed) % self.all.len();
         let slot = &self.all[at];
@@ -104,7 +102,7 @@ impl Shards {
         Ok(slot.get_or_init(|| shard).clone())
     }
 
-    /// Ends all threads and lets go of everything they serve.
+    /// Ends all threads and drops everything they serve.
     pub(crate) fn stop(&self) {
         self.begin_stop();
         for shard in self.running() {
@@ -112,7 +110,7 @@ impl Shards {
         }
     }
 
-    /// The same, without waiting for them.
+    /// The same, without waiting for the threads.
     pub(crate) fn begin_stop(&self) {
         *self.starting.lock() = true;
         for shard in self.running() {
@@ -126,7 +124,7 @@ impl Shards {
     }
 }
 
-/// One thread, what it watches, and when it wants to wake.
+/// One thread, the descriptors it watches, and its timers.
 pub(crate) struct Shard {
     poller: Poller,
     bell: Bell,
@@ -140,7 +138,7 @@ pub(crate) struct Shard {
 #[derive(Debug, Default)]
 struct Timers {
     times: BTreeSet<(Time, u64)>,
-    /// When the thread wakes by itself; nothing earlier needs the bell.
+    /// When the thread wakes by itself; a timer that is not earlier needs no doorbell.
     wakes: Option<Time>,
 }
 
@@ -157,7 +155,7 @@ impl Shard {
         shard.poller.add(&shard.bell, BELL, Interest::READ)?;
         let ours = shard.clone();
         let thread = sys::spawn(&format!("verbena-{number}"), move || {
-            // A program that spins on memory never calls us: this thread must come in between. Without it, it comes late.
+            // A program that spins on memory never yields: this thread must preempt it. If this fails, the thread only runs later.
             let _ = sys::be_prompt();
             let core = || home.get().and_then(Weak::upgrade);
             failing::guard(core, || ours.run(core));
@@ -167,7 +165,7 @@ impl Shard {
         Ok(shard)
     }
 
-    /// Serves this one from now on, by times alone until a descriptor is watched.
+    /// Adds an object; it gets timers only, until a descriptor is watched.
     pub(crate) fn serve(&self, token: u64, served: Arc<dyn Served>) -> Result<(), Error> {
         let mut all = self.served.lock();
         let all = all.as_mut().ok_or(Error::Closed)?;
@@ -175,7 +173,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Watches a descriptor of one that is served.
+    /// Watches a descriptor of an object that is served.
     pub(crate) fn watch(&self, fd: impl AsFd, token: u64, interest: Interest) -> sys::Result<()> {
         self.poller.add(fd, token, interest)
     }
@@ -185,7 +183,7 @@ impl Shard {
     }
 
     pub(crate) fn unwatch(&self, fd: impl AsFd) {
-        // Closing the descriptor would do it, too; one that is not watched is no error.
+        // Closing the descriptor removes it, too; one that is not watched is no error.
         let _ = self.poller.remove(fd);
     }
 
@@ -195,11 +193,11 @@ impl Shard {
             .lock()
             .as_mut()
             .and_then(|all| all.remove(&token));
-        // Dropped without the lock: it may take others along.
+        // Dropped without the lock: the drop may call back into the shard.
         drop(forgotten);
     }
 
-    /// Wakes this one at that time.
+    /// Sets a timer for this token.
     pub(crate) fn at(&self, when: Time, token: u64) {
         let mut timers = self.timers.lock();
         timers.times.insert((when, token));
@@ -211,22 +209,22 @@ impl Shard {
         }
     }
 
-    /// Times that are asked for may not come any more.
+    /// The shard is stopping: timers may not expire any more.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// A time that was asked for is not needed any more: a shard that sleeps must not wake for nothing.
+    /// Cancels a timer, so that a sleeping shard does not wake for nothing.
     pub(crate) fn not_at(&self, when: Time, token: u64) {
         self.timers.lock().times.remove(&(when, token));
     }
 
     fn run(&self, core: impl Fn() -> Option<Arc<Core>>) {
         let mut ready = Vec::new();
-        // Looked at after the bell is cleared, never between its ring and that: one clearing takes all rings.
+        // Checked after the eventfd is cleared, since clearing takes all rings at once.
         while !self.stopping.load(Ordering::Acquire) {
             let wakes = self.expire();
-            // Looked at after the bell was cleared: the ring that was meant for this may have gone with another.
+            // The ring for `stopping` may have been cleared together with another one: check again before sleeping.
             if self.stopping.load(Ordering::Acquire) {
                 break;
             }
@@ -248,7 +246,7 @@ impl Shard {
         }
     }
 
-    /// Serves nothing any more. A panic in one does not keep the others from being ended.
+    /// Stops everything that is served. A panic in one does not keep the others from being stopped.
     fn end(&self) {
         let served = self.served.lock().take();
         for one in served.into_iter().flat_map(ByToken::into_values) {
@@ -256,7 +254,7 @@ impl Shard {
         }
     }
 
-    /// Wakes everybody whose time has come; returns when the next one does.
+    /// Expires the timers that are due; returns the time of the next one.
     fn expire(&self) -> Option<Time> {
         loop {
             let now = sys::now();

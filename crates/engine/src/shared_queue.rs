@@ -1,6 +1,5 @@
-//! A shared receive queue with hands: what is posted reaches the connection it was promised to, on the thread that posted it.
-//! It promises that a connection that waits for a receive goes on at once, and that a queue in use stays.
-//! It refuses to know the queue pairs that take from it; they name it.
+//! A shared receive queue: posting to it resumes a connection that waits for a receive, on the posting thread.
+//! It cannot be destroyed while a queue pair uses it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +16,7 @@ use crate::error::Error;
 pub struct SharedReceiveQueue {
     core: Arc<Core>,
     srq: Arc<Srq>,
-    /// Its number may be another's by now.
+    /// Its number may have been reused by now.
     destroyed: AtomicBool,
 }
 
@@ -40,20 +39,20 @@ impl SharedReceiveQueue {
         self.srq.number()
     }
 
-    /// What was destroyed has no name any more: its number may be another's.
+    /// A destroyed queue is not looked up by number, which may have been reused.
     fn check(&self) -> Result<(), Error> {
         self.core.check()?;
         let destroyed = self.destroyed.load(Ordering::Acquire);
         (!destroyed).then_some(()).ok_or(Error::Closed)
     }
 
-    /// What it is and holds.
+    /// Its attributes and fill level.
     pub fn query(&self) -> Result<SrqInfo, Error> {
         self.check()?;
         Ok(self.core.function.query_srq(self.number())?)
     }
 
-    /// Posts receives; the number of those that were posted before one was refused, and why.
+    /// Posts receives. On error: how many were posted before the one that failed, and its error.
     pub fn post(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), (usize, PostError)> {
         if !self.core.lives() {
             return Err((0, PostError::State(QpState::Reset)));
@@ -73,13 +72,13 @@ impl SharedReceiveQueue {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Raises an event, once, when fewer receives than this wait; 0 takes that back.
+    /// Raises an event once when fewer receives than this remain; 0 disarms it.
     pub fn set_limit(&self, limit: usize) -> Result<(), Error> {
         self.check()?;
         Ok(self.core.function.modify_srq(self.number(), limit)?)
     }
 
-    /// Destroys it now, if no queue pair takes from it. Receives that wait are gone.
+    /// Destroys it now, if no queue pair uses it. Posted receives are discarded.
     pub fn destroy(&self) -> Result<(), Error> {
         self.check()?;
         self.core.function.destroy_srq(self.number())?;
@@ -91,7 +90,7 @@ impl SharedReceiveQueue {
 impl Drop for SharedReceiveQueue {
     fn drop(&mut self) {
         if self.core.lives() && !self.destroyed.load(Ordering::Acquire) {
-            // Whoever makes queue pairs on it keeps it as long as they live.
+            // Holders of queue pairs on it keep it as long as those exist.
             let destroyed = self.core.function.destroy_srq(self.number());
             debug_assert!(destroyed.is_ok(), "a queue in use is held");
         }

@@ -1,6 +1,5 @@
-//! A shared send queue with hands (V6): what is posted leaves on the thread that posted it, as soon as its turn has come.
-//! It promises that posting never waits for a connection that another thread is pumping, and that a queue in use stays.
-//! It refuses to know its channels; they name it.
+//! A shared send queue (V6): a posted request is transmitted by the posting thread as soon as its turn has come.
+//! Posting never waits for a connection that another thread is transmitting on. The queue cannot be destroyed while it has channels.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,9 +19,9 @@ use crate::sharer::Sharer;
 pub struct SharedSendQueue {
     core: Arc<Core>,
     sharer: Arc<Sharer>,
-    /// Where it completes.
+    /// Its completion queue.
     queue: Arc<Queue>,
-    /// Its number may be another's by now.
+    /// Its number may have been reused by now.
     destroyed: AtomicBool,
 }
 
@@ -37,7 +36,7 @@ impl SharedSendQueue {
         let ssq = core.function.create_ssq(pd, cq.number(), limits)?;
         let number = ssq.number();
         let sharer = Sharer::new(core, ssq).inspect_err(|_| {
-            // It has no channel yet, so that it can be destroyed.
+            // It has no channel yet: destroying it cannot fail.
             let _ = core.function.destroy_ssq(number, &mut Outbox::new());
         })?;
         Ok(SharedSendQueue {
@@ -61,14 +60,14 @@ impl SharedSendQueue {
         &self.queue
     }
 
-    /// What was destroyed has no name any more: its number may be another's.
+    /// A destroyed queue is not looked up by number, which may have been reused.
     fn check(&self) -> Result<(), Error> {
         self.core.check()?;
         let destroyed = self.destroyed.load(Ordering::Acquire);
         (!destroyed).then_some(()).ok_or(Error::Closed)
     }
 
-    /// Posts requests for one channel; the number of those that were posted before one was refused, and why.
+    /// Posts requests to one channel. On error: how many were posted before the one that failed, and its error.
     pub fn post(&self, channel: u32, wrs: &[SendWr<'_>]) -> Result<(), (usize, PostError)> {
         if !self.core.lives() {
             return Err((0, PostError::State(QpState::Reset)));
@@ -84,7 +83,7 @@ impl SharedSendQueue {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Posts one request for each of several channels, in this order; how many were posted before one was refused, and why.
+    /// Posts one request to each of several channels, in this order. On error: how many were posted before, and the error.
     pub fn post_each(
         &self,
         channels: impl IntoIterator<Item = u32>,
@@ -110,27 +109,27 @@ impl SharedSendQueue {
         self.core.deliver(&mut out);
     }
 
-    /// Takes requests for a channel again, or takes no more; what was posted goes on.
+    /// Opens a channel for requests, or closes it; requests already posted continue.
     pub fn open(&self, channel: u32, open: bool) -> Result<(), Error> {
         self.check()?;
         let function = &self.core.function;
         Ok(function.open_channel(self.number(), channel, open)?)
     }
 
-    /// What it is and holds.
+    /// Its attributes and fill level.
     pub fn query(&self) -> Result<SsqInfo, Error> {
         self.check()?;
         Ok(self.core.function.query_ssq(self.number())?)
     }
 
-    /// What one of its channels has done.
+    /// The counters of one of its channels.
     pub fn query_channel(&self, channel: u32) -> Result<ChannelInfo, Error> {
         self.check()?;
         let function = &self.core.function;
         Ok(function.query_channel(self.number(), channel)?)
     }
 
-    /// What became of its last requests, oldest first; of one channel, if it is named.
+    /// The outcome of its last requests, oldest first; of one channel, if given.
     pub fn history(&self, channel: Option<u32>) -> Result<Vec<Record>, Error> {
         self.check()?;
         Ok(self.sharer.ssq.history(channel))
@@ -152,12 +151,12 @@ impl SharedSendQueue {
     }
 }
 
-/// Where the sends of a queue pair come from, and complete.
+/// The send queue of a queue pair.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Sends<'a> {
-    /// A queue of its own.
+    /// An own queue, completing here.
     Own(&'a CompletionQueue),
-    /// One that it shares with others (V6).
+    /// A queue shared with other queue pairs (V6).
     Shared(&'a SharedSendQueue),
 }
 
@@ -173,7 +172,7 @@ impl Sends<'_> {
 impl Drop for SharedSendQueue {
     fn drop(&mut self) {
         if self.core.lives() && !self.destroyed.load(Ordering::Acquire) {
-            // Whoever makes channels of it keeps it as long as they live.
+            // Holders of channels keep it as long as those exist.
             let destroyed = self.end();
             debug_assert!(destroyed.is_ok(), "a queue in use is held");
         }

@@ -1,6 +1,6 @@
-//! Who pumps a shared send queue (V6): on whatever thread something of it ended, and by a shard when time has passed.
-//! It promises that what has its turn is sent at once, and that the clock runs only while a channel may hold up others.
-//! It refuses to judge who is stalled; the queue does.
+//! Drives a shared send queue (V6): on the thread where one of its requests ended, and by a shard's timer.
+//! Requests whose turn has come are transmitted at once. The timer runs only while a channel may block others; which channel is
+//! stalled is decided by the queue (`nic`).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,13 +25,13 @@ impl Sharers {
     }
 }
 
-/// A shared send queue and its clock.
+/// A shared send queue and its timer.
 pub(crate) struct Sharer {
     core: Arc<Core>,
     pub(crate) ssq: Arc<Ssq>,
     shard: Arc<Shard>,
     token: u64,
-    /// The shard was asked for a time.
+    /// A timer is set.
     ticking: AtomicBool,
 }
 
@@ -51,7 +51,7 @@ impl Sharer {
         Ok(sharer)
     }
 
-    /// The queue is gone; its number may be another's soon.
+    /// Removes it from the table, unless its number was reused already.
     pub(crate) fn retire(&self) {
         let mut all = self.core.sharers.0.write();
         let ours = |one: &Weak<Sharer>| core::ptr::eq(one.as_ptr(), self);
@@ -62,25 +62,25 @@ impl Sharer {
         self.shard.forget(self.token);
     }
 
-    /// Goes on as far as possible. The caller holds no lock and delivers the outbox.
+    /// Transmits as far as possible. The caller holds no lock and delivers the outbox.
     pub(crate) fn pump(&self, out: &mut Outbox) {
         self.ssq.pump(&mut |qp, out| self.send(qp, out), out);
         self.tick();
     }
 
-    /// A channel was given requests.
+    /// Transmits requests that were assigned to a channel.
     fn send(&self, qp: &Arc<Qp>, out: &mut Outbox) {
         let connection = self.core.connection_of(qp.number());
         if let Some(connection) = &connection {
             connection.send(out);
         }
-        // Also if the connection ended at this moment: then nobody sees to what it was given.
+        // Also if the connection ended at this moment: then no other thread flushes the requests.
         if !connection.is_some_and(|connection| connection.is_running()) {
             qp.ring(out);
         }
     }
 
-    /// Asks for a time, if one is wanted and none was asked for.
+    /// Sets the timer, if one is wanted and none is set.
     fn tick(&self) {
         if self.ticking.load(Ordering::Acquire) {
             return;
@@ -98,7 +98,7 @@ impl Served for Sharer {
 
     fn expire(self: Arc<Self>, now: Time) {
         let mut out = Outbox::new();
-        // Before the queue is looked at: who finds it set relies on this look.
+        // Before the queue is examined: a thread that finds it set relies on this examination.
         self.ticking.store(false, Ordering::Release);
         let hand = &mut |qp: &Arc<Qp>, out: &mut Outbox| self.send(qp, out);
         self.ssq.handle_timeout(now, hand, &mut out);

@@ -1,6 +1,5 @@
-//! Signals of the adapter's vectors, and who serves them: the thread that fires, a station, or whoever comes first (E10).
-//! It promises that serving is a loop and never a nest: a handler that makes others fire does not grow the stack.
-//! It refuses to know what an event means; the core does.
+//! The signals of the adapter's vectors, and the threads that serve them: the one that fires, or a handler thread (E10).
+//! Serving is a loop per thread and never recursive: a handler that fires further signals does not grow the stack.
 
 use core::mem::ManuallyDrop;
 use std::cell::RefCell;
@@ -16,17 +15,17 @@ use crate::error::Error;
 use crate::shard::{Served, Shard, next_token};
 use crate::sys::{self, Ready};
 
-/// A signal, and whose.
+/// A signal and its adapter.
 type Task = (Arc<Core>, Signal);
 
 thread_local! {
-    /// Signals that this thread still has to serve, the oldest first, so that each has its turn; none while it serves nobody.
-    /// Never dropped, since it holds nothing then: a program in the middle of `exit` may still be served.
+    /// Signals that this thread has yet to serve, oldest first; `None` while it serves none.
+    /// Never dropped, and empty between rounds: signals may still be served inside `exit`.
     static ROUND: ManuallyDrop<RefCell<Option<VecDeque<Task>>>> =
         const { ManuallyDrop::new(RefCell::new(None)) };
 }
 
-/// Takes the adapter's signals; none is given before the core is there.
+/// Receives the adapter's signals; none is fired before the core exists.
 pub(crate) struct Signals(pub(crate) Arc<OnceLock<Weak<Core>>>);
 
 impl Signals {
@@ -45,7 +44,7 @@ impl Fire for Signals {
             Delivery::Pinned(at) => {
                 let station = core.stations.get(at);
                 let taken = station.is_some_and(|s| s.signal(signal, core.class_of(signal)));
-                // Stations end before the last notifications do (N8).
+                // Handler threads end before the last notifications are raised (N8).
                 if !taken {
                     serve_in_turn(&core, signal);
                 }
@@ -53,14 +52,13 @@ impl Fire for Signals {
         }
     }
 
-    /// E2: a queue that is full gets twice the room, or as much again as a memory can have; what did not fit was kept
-    /// beside it.
+    /// E2: a full queue is doubled, up to the limit; entries that did not fit are kept beside it.
     fn overflow(&self, queue: u16) {
         if let Some(core) = self.core() {
             let now = sys::now();
             let room = core.interrupts.queue(queue).map(EventQueue::room);
             let more = |entries: usize| entries.saturating_mul(2).min(MAX_ENTRIES);
-            // Refused while its reader has not followed earlier ones: it is told again then.
+            // Fails while the reader has not followed an earlier resize; the overflow is reported again then.
             if let Ok(Ok((entries, _))) = room
                 && let Ok(due) = core.interrupts.resize(queue, more(entries), now)
             {
@@ -76,7 +74,7 @@ impl Fire for Signals {
     }
 }
 
-/// Serves a signal on this thread, now or, if it is serving already, next.
+/// Serves a signal on this thread: now, or after the current one if it is serving already.
 fn serve_in_turn(core: &Arc<Core>, signal: Signal) {
     let first = ROUND.with(|round| match &mut *round.borrow_mut() {
         Some(waiting) => {
@@ -91,7 +89,7 @@ fn serve_in_turn(core: &Arc<Core>, signal: Signal) {
     if !first {
         return;
     }
-    // After a panic this thread must serve again, if only to say that it failed.
+    // Ends the round after a panic: this thread must be able to serve again, if only to report the failure.
     let round = Round;
     core.serve(signal);
     while let Some((core, signal)) = ROUND.with(|round| {
@@ -107,7 +105,7 @@ fn serve_in_turn(core: &Arc<Core>, signal: Signal) {
     core::mem::forget(round);
 }
 
-/// Ends a round whose serving panicked; what was left of it is given up.
+/// Ends a round whose serving panicked; its remaining signals are dropped.
 struct Round;
 
 impl Drop for Round {
@@ -117,7 +115,7 @@ impl Drop for Round {
     }
 }
 
-/// Comes back to the adapter's event queues when their signals were held long enough (E6).
+/// The timer for signals held by interrupt moderation (E6).
 pub(crate) struct Ticker {
     core: Weak<Core>,
     place: OnceLock<(Arc<Shard>, u64)>,
@@ -129,13 +127,13 @@ impl Ticker {
         Arc::new(Ticker { core, place })
     }
 
-    /// Comes back then; refused if nobody would, because the shards end.
+    /// Sets the timer; fails if the shards are stopping.
     pub(crate) fn at(self: &Arc<Self>, core: &Core, when: Time) -> Result<(), Error> {
         if self.place.get().is_none() {
             let (shard, token) = (core.shards.pick()?, next_token());
             shard.serve(token, self.clone())?;
             if self.place.set((shard.clone(), token)).is_err() {
-                // Another thread was as fast.
+                // Another thread was first.
                 shard.forget(token);
             }
         }

@@ -1,6 +1,6 @@
-//! Stations: threads on chosen processors that run completion handlers, one for each class of service (N5, N6).
-//! It promises that a handler of a better class never waits for one of a worse: they have threads of their own, and the
-//! system is told which of them to prefer. It refuses to be more than asked: a thread starts when it is first needed.
+//! Handler threads on chosen processors, one for each class of service (N5, N6).
+//! A handler of a better class never waits for one of a worse class: each class has its own thread and scheduling policy. A thread
+//! starts when it is first needed.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -17,11 +17,11 @@ use crate::failing;
 use crate::handler::Class;
 use crate::sys::{self, Courtesy};
 
-/// All stations of an engine; their numbers are what pinned vectors name.
+/// All stations of an engine; pinned vectors refer to them by index.
 #[derive(Default)]
 pub(crate) struct Stations {
     roll: Mutex<Roll>,
-    /// Held while threads start, by one at a time, and never while one is waited for that may run a handler.
+    /// Serializes the start of threads; never held while waiting for a thread that may run a handler.
     opening: Mutex<()>,
 }
 
@@ -32,7 +32,7 @@ struct Roll {
 }
 
 impl Stations {
-    /// The station of these processors, which has a thread for this class, so that signalling cannot fail.
+    /// The index of the station for these processors, with a running thread for this class, so that signalling it cannot fail.
     pub(crate) fn at(
         &self,
         core: &Weak<Core>,
@@ -63,15 +63,15 @@ impl Stations {
             processors: wanted,
             lanes: [const { OnceLock::new() }; Class::ALL.len()],
         });
-        // Before it has a number: one that cannot be is not kept.
+        // Started before it gets an index: a station whose thread cannot start is not kept.
         station.open(class)?;
         let mut roll = self.roll.lock();
         roll.all.push(station);
-        // Each has a thread at least, of which no process can have so many.
+        // Each station has at least one thread, and no process can have 65536 of them.
         Ok((roll.all.len() - 1) as u16)
     }
 
-    /// A station, if it is there, has a thread for this class from now on.
+    /// Makes sure that the station, if it exists, has a thread for this class.
     pub(crate) fn open(&self, at: u16, class: Class) -> Result<(), Error> {
         let _opening = self.opening.lock();
         match self.get(at) {
@@ -84,7 +84,7 @@ impl Stations {
         self.roll.lock().all.get(usize::from(at)).cloned()
     }
 
-    /// For tests: one of the threads panics.
+    /// For tests: makes one of the threads panic.
     pub(crate) fn provoke_panic(&self) -> Result<(), Error> {
         let roll = self.roll.lock();
         let mut lanes = roll.all.iter().flat_map(|s| &s.lanes);
@@ -94,11 +94,11 @@ impl Stations {
         Ok(())
     }
 
-    /// Ends all threads, when they have served what was signalled.
+    /// Ends all threads after they have served the pending signals.
     pub(crate) fn stop(&self, patience: Duration) {
         let until = sys::now() + patience;
         let all = {
-            // A thread that is starting is among those that end.
+            // With the lock held, a thread that is starting is among those that end.
             let _opening = self.opening.lock();
             let mut roll = self.roll.lock();
             roll.stopped = true;
@@ -115,7 +115,7 @@ impl Stations {
     }
 }
 
-/// Some processors, and a thread for each class of handlers there.
+/// A set of processors, with one thread per class.
 pub(crate) struct Station {
     core: Weak<Core>,
     processors: Vec<u16>,
@@ -142,7 +142,7 @@ struct Pending {
 }
 
 impl Station {
-    /// Starts the thread of a class; one caller at a time.
+    /// Starts the thread of a class, if it does not run. Callers hold `opening`.
     fn open(&self, class: Class) -> Result<(), Error> {
         let slot = &self.lanes[class as usize];
         if slot.get().is_none() {
@@ -152,21 +152,21 @@ impl Station {
         Ok(())
     }
 
-    /// Has a signal served here; false if nobody would: its threads have ended, or never began.
+    /// Queues a signal; false if it would not be served: the thread has ended or never started.
     #[must_use = "a signal that nobody serves is a notification lost"]
     pub(crate) fn signal(&self, signal: Signal, class: Class) -> bool {
-        // A class without a thread is one that a handler is just leaving or entering; any other does.
+        // A class has no thread while a handler is changing to or from it; then any other class serves it.
         let ours = self.lanes[class as usize].get();
         let any = || self.lanes.iter().find_map(OnceLock::get);
         let Some(lane) = ours.or_else(any) else {
             return false;
         };
         let mut pending = lane.desk.queue.lock();
-        // Under the lock: a thread ends when it finds nothing and this.
+        // Checked under the lock: a thread ends when it finds the queue empty and this flag set.
         if pending.stopped {
             return false;
         }
-        // Once is enough: serving takes all that a signal speaks of.
+        // One entry is enough: serving takes all entries that the signal stands for.
         if !pending.signals.contains(&signal) {
             pending.signals.push_back(signal);
             drop(pending);
@@ -190,11 +190,11 @@ impl Lane {
         let thread = sys::spawn(&name, move || {
             let missing = settle(&place).and_then(|()| Ok(sys::give_way(courtesy)?));
             let stays = missing.is_ok();
-            // Whoever started us waits for it.
+            // The starting thread waits for this result.
             let _ = settled.send(missing);
             if stays {
                 failing::guard(|| core.upgrade(), || ours.run(&core));
-                // After a panic: what is signalled from now on is served by the thread that signals.
+                // After a panic, later signals are served by the thread that fires them.
                 ours.queue.lock().stopped = true;
             }
         })?;
@@ -203,7 +203,7 @@ impl Lane {
         Ok(Lane { desk, thread })
     }
 
-    /// Waits for the end of the thread, but not for ever: a handler that never returns is the program's own affair.
+    /// Waits for the end of the thread up to `until`: a handler may never return.
     fn join(&self, until: Time) {
         let thread = self.thread.lock().take();
         // The last owner of an engine may be a handler that runs on this very thread.
@@ -218,7 +218,7 @@ impl Lane {
     }
 }
 
-/// This thread runs on these processors, on all of them and no others. Only the system knows which ones there are for us.
+/// Pins this thread to exactly these processors. The affinity is read back, since the kernel ignores processors that it does not allow.
 fn settle(on: &[u16]) -> Result<(), Error> {
     let refused = sys::settle(on).is_err();
     let settled = sys::processors()?;

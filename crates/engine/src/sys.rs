@@ -1,8 +1,7 @@
-//! The operating system, as far as the adapter needs it: sockets, readiness, bells, the clock, randomness, threads and forks.
-//! It promises calls that do not wait (only [`Poller::wait`], [`Bell::wait`], [`Channel::take`], [`beside::wait`], [`wait`], and what moves things
-//! between processes, [`Courier`] and [`Hatch`], do), do not log, and are no
-//! points of cancellation, so that they may be made under a lock; a call that a signal interrupted is made again.
-//! It refuses to know what the bytes mean, and makes no Rust reference to registered memory.
+//! The operating system interface of the adapter: sockets, epoll, eventfds, the clock, randomness, threads and forks.
+//! Calls do not block (except [`Poller::wait`], the sleeps in [`poller`], [`Bell::wait`], [`Channel::take`], [`Channel::wait_beside`],
+//! [`beside::wait`], [`wait`], and the transfer between processes by [`Courier`] and [`Hatch`]), do not log, and are no cancellation
+//! points, so they may be made under a lock. A call that a signal interrupted is repeated. No Rust reference to registered memory is made.
 
 pub mod bell;
 pub mod beside;

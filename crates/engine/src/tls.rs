@@ -1,4 +1,4 @@
-//! TLS between adapters (setting `tls`): what the settings say, made into one configuration for each side of a handshake.
+//! TLS between adapters (setting `tls`): the configuration for each side of a handshake, made from the settings.
 //!
 //! TLS 1.3 only, both sides authenticated, no resumption and no early data, so that every connection has keys of its own
 //! and nothing of it can be replayed. The application protocol is `verbena/1`. [`session`] is one connection of it.
@@ -26,17 +26,17 @@ use crate::config::{Settings, TlsMode};
 use crate::keys::{KeyFileError, Keys};
 use verifier::{Identities, Tls13};
 
-/// The protocol that a handshake is for (RFC 7301): a server of another one refuses us, and we refuse its clients.
+/// The ALPN protocol of the handshake (RFC 7301): servers of other protocols reject our clients, and we reject theirs.
 const PROTOCOL: &[u8] = b"verbena/1";
 
-/// What both sides of a handshake need.
+/// The configurations for both sides of a handshake.
 pub(crate) struct Tls {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
 }
 
 impl Tls {
-    /// As the settings say; none if TLS is off.
+    /// From the settings; none if TLS is off.
     pub(crate) fn new(settings: &Settings, keys: &Keys) -> Result<Option<Tls>, KeyFileError> {
         match settings.tls {
             TlsMode::Off => Ok(None),
@@ -45,17 +45,17 @@ impl Tls {
         }
     }
 
-    /// The side that connects.
+    /// A session of the connecting side.
     pub(crate) fn client(&self) -> Result<Session, TlsError> {
         Session::client(self.client.clone())
     }
 
-    /// The side that was connected to.
+    /// A session of the accepting side.
     pub(crate) fn server(&self) -> Result<Session, TlsError> {
         Session::server(self.server.clone())
     }
 
-    /// From what each side presents, and what it accepts of the other one.
+    /// From the credentials that each side presents, and the identities it accepts of the other.
     fn of(
         provider: Arc<CryptoProvider>,
         presents: (Arc<dyn ResolvesClientCert>, Arc<dyn ResolvesServerCert>),
@@ -84,7 +84,7 @@ impl Tls {
     }
 }
 
-/// AES-128 first: it is the fastest where processors have instructions for AES, and ChaCha20 is there for those without.
+/// AES-128 first: it is the fastest on processors with AES instructions; ChaCha20 is for those without.
 fn provider() -> Arc<CryptoProvider> {
     use ring::cipher_suite::{
         TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,

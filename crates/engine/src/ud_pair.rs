@@ -1,6 +1,6 @@
-//! A datagram queue pair with hands: what is posted leaves at once, on the thread that posted it.
-//! It promises that its number can be sent to from its creation on, and that destroying it leaves nothing behind, whatever is
-//! on its way. It refuses to wait: what finds no room in the socket leaves when there is some.
+//! A datagram queue pair: a posted datagram is sent at once, by the posting thread.
+//! Its number receives datagrams from its creation on. No call blocks: a datagram that finds the socket full is sent when there is room.
+//! Destroying it is safe at any time.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use crate::error::Error;
 use crate::queue::{CompletionQueue, Queue};
 use crate::residents::Resident;
 
-/// A datagram queue pair to make.
+/// Attributes of a datagram queue pair.
 #[derive(Debug, Clone, Copy)]
 pub struct UdOptions {
-    /// Its domain.
+    /// Its protection domain.
     pub pd: Pd,
-    /// A shared receive queue of the same domain, instead of its own.
+    /// A shared receive queue of the same domain, instead of an own one.
     pub srq: Option<u32>,
     /// Its limits.
     pub limits: Limits,
 }
 
 impl UdOptions {
-    /// One in this domain, with the usual limits.
+    /// One in this domain, with default limits.
     pub fn new(pd: Pd) -> UdOptions {
         UdOptions {
             pd,
@@ -45,7 +45,7 @@ pub struct UdPair {
     core: Arc<Core>,
     pub(crate) resident: Arc<Resident>,
     recv: Arc<Queue>,
-    /// Kept as long as completions may come.
+    /// Held so that the queue outlives the last completion.
     _send: Arc<Queue>,
     /// Multicast groups that it is attached to.
     groups: Mutex<Vec<IpAddr>>,
@@ -109,47 +109,47 @@ impl UdPair {
         }))
     }
 
-    /// The number that others send to, by which its completions name it.
+    /// The number that peers send to, which is in its completions.
     pub fn number(&self) -> Qpn {
         self.resident.qp.qpn()
     }
 
-    /// The number by which events name it, which no other queue pair of the adapter has.
+    /// The number in its events, unique in the adapter.
     pub fn event_number(&self) -> u32 {
         self.resident.qp.number()
     }
 
-    /// Where it stands.
+    /// Its state.
     pub fn state(&self) -> QpState {
         self.resident.qp.state()
     }
 
-    /// Everything that changes, at one moment.
+    /// A consistent snapshot of its state and counters.
     pub fn view(&self) -> UdView {
         self.resident.qp.view()
     }
 
-    /// The key that datagrams for it must show from now on.
+    /// Sets the Q_Key that received datagrams must carry.
     pub fn set_qkey(&self, qkey: u32) {
         if self.core.lives() {
             self.resident.qp.set_qkey(qkey);
         }
     }
 
-    /// Asks for a state; false if it is refused.
+    /// Moves it to a state (`ibv_modify_qp`); false if the transition is not allowed.
     pub fn modify(&self, to: QpState) -> bool {
         if !self.core.lives() {
             return false;
         }
         let mut out = Outbox::new();
         let done = self.resident.qp.modify(to, &mut out);
-        // What was posted while it drained leaves now.
+        // Requests posted in SQD are sent now.
         self.resident.send(&mut out);
         self.core.deliver(&mut out);
         done
     }
 
-    /// Posts datagrams that leave together; the number of those that were posted before one was refused, and why.
+    /// Posts datagrams that are sent together. On error: how many were posted before the one that failed, and its error.
     pub fn post_sends(&self, wrs: &[UdSendWr<'_>]) -> Result<(), (usize, PostError)> {
         self.check().map_err(|error| (0, error))?;
         let mut out = Outbox::new();
@@ -162,7 +162,7 @@ impl UdPair {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Posts a receive: 40 bytes for where the datagram came from, and then the longest message that it shall take.
+    /// Posts a receive: 40 bytes for the GRH, then the longest message it shall take.
     pub fn post_receive(&self, wr: &ReceiveWr<'_>) -> Result<(), PostError> {
         self.check()?;
         let mut out = Outbox::new();
@@ -171,8 +171,8 @@ impl UdPair {
         posted
     }
 
-    /// Attaches it to a multicast group: it gets every datagram that is sent there and shows its key, but for its own.
-    /// To be attached twice is to be attached.
+    /// Attaches it to a multicast group: it receives every datagram sent there with its Q_Key, except its own.
+    /// Attaching twice has the effect of once.
     pub fn attach(&self, group: IpAddr) -> Result<(), Error> {
         self.core.check()?;
         let group = group.to_canonical();
@@ -221,7 +221,7 @@ impl Drop for UdPair {
         for mailbox in self.resident.boxes.iter() {
             self.recv.group.boxes.leave(mailbox);
         }
-        // Whoever holds a datagram for it still finds it retired.
+        // A thread that holds a datagram for it finds it retired.
         let destroyed = self.core.function.destroy_ud(self.resident.qp.number());
         debug_assert!(destroyed.is_ok(), "it is destroyed once");
         let rests = self.core.config.reuse_delay;

@@ -1,6 +1,6 @@
-//! What the socket of a group's member is watched for: input, and room to write.
-//! It promises that what is watched is what was asked for last, whoever asked at the same time: the wish and the system
-//! call are one step. It refuses to know whether a wish is still true; whoever has one looks again after it was granted.
+//! The readiness that a group member's socket is watched for: input, and room to write.
+//! The interest and the epoll call change together under a lock, so that what is watched is what was requested last. A caller checks
+//! again after a change, since the condition may have changed before.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,35 +9,35 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::group::{Group, Member};
 use crate::sys::{self, Interest};
 
-/// Who watches, and for what.
+/// Which poller watches the socket, and for what.
 #[derive(Debug)]
 pub(crate) struct Watch {
     state: Mutex<State>,
-    /// The same as in the state, for those who would change nothing.
+    /// Copies of the fields in the state, read without the lock when nothing would change.
     wants_room: AtomicBool,
     deaf: AtomicBool,
 }
 
-/// The truth about it.
+/// The authoritative state.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) by: By,
-    /// The socket is among the group's.
+    /// The socket is in the group's poller.
     listed: bool,
-    /// Room to write is waited for.
+    /// Room to write is awaited.
     wants_room: bool,
-    /// Input is not waited for: a message waits for a receive, or nothing will come.
+    /// Input is not awaited: a message waits for a receive, or no input can come.
     deaf: bool,
 }
 
-/// Who watches.
+/// Which poller watches the socket.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum By {
-    /// It starts or lingers: the shard is told once at a time.
+    /// The shard, with one-shot interest: the connection is starting or lingering.
     Shard,
-    /// It runs.
+    /// The group: the connection is running.
     Group,
-    /// Nobody ever again.
+    /// None any more.
     Nobody,
 }
 
@@ -55,7 +55,7 @@ impl Watch {
         }
     }
 
-    /// Nobody else changes it meanwhile.
+    /// Locks the state.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
@@ -68,7 +68,7 @@ impl Watch {
         self.deaf.load(Ordering::SeqCst)
     }
 
-    /// Waits for room to write, or no more; true if that is news.
+    /// Sets whether room to write is awaited; true if that changed.
     pub(crate) fn want_room(&self, group: &Group, member: &dyn Member, wanted: bool) -> bool {
         if self.wants_room() == wanted && !wanted {
             return false;
@@ -83,7 +83,7 @@ impl Watch {
         true
     }
 
-    /// Watches for input, or not: what cannot be read must not wake anybody. True if that is news.
+    /// Sets whether input is awaited: input that cannot be read must not wake a thread. True if that changed.
     pub(crate) fn listen(&self, group: &Group, member: &dyn Member, wanted: bool) -> bool {
         if self.is_deaf() != wanted {
             return false;
@@ -100,7 +100,7 @@ impl Watch {
 }
 
 impl State {
-    /// Has the group watch for what is wished, if it is the group that watches.
+    /// Applies the interest to the group's poller, if that watches the socket.
     pub(crate) fn apply(&mut self, group: &Group, member: &dyn Member) -> sys::Result<()> {
         if self.by != By::Group {
             return Ok(());
@@ -114,7 +114,7 @@ impl State {
             group.watch(member, interest, self.listed)?;
             self.listed = true;
         } else if self.listed {
-            // The system would go on telling of a broken connection, although that is no news.
+            // Removed, since epoll would keep reporting a broken connection.
             group.set_aside(member);
             self.listed = false;
         }

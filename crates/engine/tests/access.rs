@@ -1,5 +1,5 @@
-//! The settings `allow` and `deny` at every socket that others can reach, and the loopback-only adapter.
-//! 127.0.0.1 and 127.0.0.2 are two sources of one machine.
+//! The settings `allow` and `deny` at every socket that peers can reach, and the loopback-only adapter.
+//! 127.0.0.1 and 127.0.0.2 are two source addresses of one machine.
 
 mod common;
 
@@ -32,12 +32,12 @@ fn connect_from(source: Ipv4Addr, to: SocketAddr) -> std::io::Result<TcpStream> 
     Ok(raw)
 }
 
-/// It is closed without an answer: a reset, perhaps as early as in `connect`.
+/// The connection is closed without an answer: a reset, perhaps as early as in `connect`.
 fn is_refused(source: Ipv4Addr, to: SocketAddr) -> bool {
     let Ok(mut raw) = connect_from(source, to) else {
         return true;
     };
-    // One that is kept waiting panics instead.
+    // If the connection stays open, this panics at the timeout.
     let _ = raw.write_all(REQUEST);
     match raw.read(&mut [0; 1]) {
         Ok(n) => n == 0,
@@ -81,7 +81,7 @@ fn a_listener_refuses_sources_and_tells_of_each_once() {
         let about = told.iter().map(|one| (one.source, one.by, one.count));
         assert_eq!(about.collect::<Vec<_>>(), [(Some(FAR.into()), by, 1)]);
         assert!(door.try_next().unwrap().is_none(), "nothing was shown");
-        // The other source is served all the same.
+        // The other source is still served.
         let one = make_qp(&a.engine, &a.cq, a.pd);
         meet(&one, &door, &b.qp);
         assert_eq!(b.engine.access().refused(), 5);
@@ -106,7 +106,7 @@ fn out_of_band_ports_refuse_sources() {
     let to = SocketAddr::new(NEAR.into(), callable(&side));
     assert!(is_refused(FAR, to));
     assert_eq!(side.engine.access().refused(), 1);
-    // What is no call is refused, too, but with an answer.
+    // A startup that is no call is rejected, too, but with an answer.
     let mut raw = connect_from(NEAR, to).unwrap();
     raw.write_all(REQUEST).unwrap();
     let mut reply = [0; 20];
@@ -128,7 +128,7 @@ fn datagrams_of_refused_sources_are_dropped() {
     wait("the other one is refused", || {
         denying.engine.access().refused() == 1
     });
-    // The source address of the IPv4 header before the message.
+    // The source address in the IPv4 header before the message.
     assert_eq!(denying.memory.read(32, 4), NEAR.octets());
     assert_eq!(denying.ud.view().counters.no_receive, 0);
 }
@@ -195,7 +195,7 @@ fn reachable() -> Vec<IpAddr> {
     found
 }
 
-/// Words of 32 bits, each in the machine's order.
+/// The 32-bit words of an address in `/proc`, each in native byte order.
 fn address(hex: &str) -> IpAddr {
     let words = hex.as_bytes().chunks(8).map(|word| {
         let word = std::str::from_utf8(word).unwrap();
@@ -228,14 +228,14 @@ fn a_loopback_device_listens_nowhere_else() {
     let elsewhere = "192.0.2.1:0".parse().unwrap();
     let refused = side.engine.listen(elsewhere, 16).unwrap_err().to_string();
     assert!(refused.contains("`device`"), "{refused}");
-    // It works as ever.
+    // Connections work as usual.
     let one = make_qp(&side.engine, &side.cq, side.pd);
     meet(&one, &door, &side.qp);
     assert_ne!(port, 0);
     drop((ud, six, desk, shared));
 }
 
-/// Without a choice of the user nothing is narrowed: a program listens where it says. So it does without its interface.
+/// Only a `device` of loopback addresses restricts listeners: otherwise the wildcard address can be bound, even if the interface is absent.
 #[test]
 fn other_devices_leave_wildcards_alone() {
     let _alone = alone();

@@ -1,4 +1,4 @@
-//! Queue pairs that are connected by hand: number and address are all that the programs tell each other.
+//! Out-of-band connections: the programs exchange only queue pair number and address.
 
 mod common;
 
@@ -39,7 +39,7 @@ fn address(side: &Side) -> IpAddr {
     side.engine.addresses().unwrap()[0]
 }
 
-/// What its peer must be told.
+/// The address and number that its peer is told.
 fn name(side: &Side) -> (IpAddr, Qpn) {
     (address(side), side.qp.callable().unwrap())
 }
@@ -58,7 +58,7 @@ fn expect(side: &Side, (address, number): (IpAddr, Qpn)) {
         .unwrap();
 }
 
-/// Lets it send.
+/// Moves it to RTS.
 fn start(side: &Side) {
     assert!(side.qp.modify(QpState::Rts));
 }
@@ -106,7 +106,7 @@ fn two_programs_tell_each_other_number_and_address() {
 #[test]
 fn whoever_comes_first_waits_for_the_other() {
     let _alone = alone();
-    // Either way round: the lower number calls at once, the higher one only after a while.
+    // In both orders: the side with the lower number calls at once, the other after `dial_delay`.
     for late in [0, 1] {
         let (a, b) = (reliable(&[]), reliable(&[]));
         let (first, second) = if late == 0 { (&a, &b) } else { (&b, &a) };
@@ -184,7 +184,7 @@ fn a_queue_pair_that_is_its_own_peer() {
         "{done:?}"
     );
     assert!(a.memory.read(1 << 20, words.len()) == words);
-    // More than a socket holds, both ways at once.
+    // More than a socket buffer holds, in both directions at once.
     let write = SendOp::Write {
         remote: a.remote(2 << 20),
         immediate: None,
@@ -289,7 +289,7 @@ fn an_emptied_queue_pair_can_be_connected_again() {
         assert!(a.qp.modify(QpState::Reset));
         assert!(b.qp.modify(QpState::Reset));
     }
-    // One that is emptied while its call is on its way.
+    // Reset while its call is in progress.
     for _ in 0..20 {
         expect(&a, name(&b));
         assert!(a.qp.modify(QpState::Reset));
@@ -412,7 +412,7 @@ fn however_often_a_queue_pair_begins_it_calls_as_seldom() {
     let port = listener.local_addr().unwrap().port();
     let nobody = Qpn::new(u32::from(port) << 8).unwrap();
     listener.set_nonblocking(true).unwrap();
-    // Whoever calls is turned away at once.
+    // Every call is closed at once.
     let count = |time: Duration| {
         let end = Instant::now() + time;
         let mut calls = 0;
@@ -476,7 +476,7 @@ fn requests_of_an_engine_that_ended_do_not_wait() {
 #[test]
 fn numbers_that_nobody_can_call_are_not_called() {
     let _alone = alone();
-    // Numbers at such ports are those of connections with a manager; who listens there is an ordinary server.
+    // Numbers at such ports belong to connections of a connection manager; a listener there is an ordinary server.
     let Some(listener) =
         (900..1024).find_map(|port| std::net::TcpListener::bind((HERE, port)).ok())
     else {

@@ -1,5 +1,5 @@
-//! Callers that mean no good: wrong numbers, wrong keys, old words said again, silence. The queue pair that was meant is
-//! as ready as before, and connections that stand are not touched.
+//! Hostile callers: wrong numbers, wrong keys, replayed calls, silence. The called queue pair stays ready, and existing connections
+//! are not affected.
 
 mod common;
 
@@ -47,7 +47,7 @@ fn expect(side: &Side, number: Qpn) {
     assert!(side.qp.modify(QpState::Rts));
 }
 
-/// A call as docs/extensions.md describes it, signed by hand.
+/// A call as docs/extensions.md describes it, signed without the adapter's code.
 fn call(from: Qpn, to: Qpn, key: Option<&str>) -> Call {
     let mut call = Call {
         qp_type: QpType::Rc,
@@ -69,13 +69,13 @@ fn gid() -> [u8; 16] {
     std::net::Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets()
 }
 
-/// Dials the port of a number with an MPA Request (RFC 6581) that offers the extensions.
+/// Connects to the port of a number with an MPA Request (RFC 6581) that offers the extensions.
 fn dial(to: Qpn, private: &[u8]) -> TcpStream {
     let port = (to.get() >> 8) as u16;
     let mut raw = TcpStream::connect((here(), port)).unwrap();
     raw.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut frame = b"MPA ID Req Frame".to_vec();
-    // Enhanced, with the offer of the extensions; then four bytes of depths.
+    // Revision 2 with the offer of the extensions; then four bytes of depths.
     frame.extend([0x11, 2]);
     frame.extend((private.len() as u16 + 4).to_be_bytes());
     frame.extend([0x80, 16, 0x3f, 0xff]);
@@ -84,7 +84,7 @@ fn dial(to: Qpn, private: &[u8]) -> TcpStream {
     raw
 }
 
-/// What the one who was called says: its answer, or why it does not.
+/// The reply of the called side: its answer, or the reason why there is none.
 fn reply(raw: &mut TcpStream) -> Result<Answer, Option<NoAnswer>> {
     let mut head = [0; 20];
     raw.read_exact(&mut head).unwrap();
@@ -100,12 +100,12 @@ fn reply(raw: &mut TcpStream) -> Result<Answer, Option<NoAnswer>> {
     }
 }
 
-/// Calls and says why it was not answered.
+/// Calls, and returns why it was not answered.
 fn refusal(to: Qpn, call: &Call) -> Option<NoAnswer> {
     reply(&mut dial(to, &call.emit())).unwrap_err()
 }
 
-/// A number below all others: its calls go first.
+/// A number below all others: its calls win.
 fn low() -> Qpn {
     Qpn::new(0x100).unwrap()
 }
@@ -138,12 +138,12 @@ fn strangers_are_refused_and_harm_nobody() {
     assert_eq!(refusal(to, &unreliable), Some(NoAnswer::Service));
     let keyed = call(from, to, Some(KEY));
     assert_eq!(refusal(to, &keyed), Some(NoAnswer::Key));
-    // Not even a call: nothing that it would understand is said.
+    // Private data that is no call is rejected without a reason.
     let plain = reply(&mut dial(to, b"hello"));
     assert_eq!(plain, Err(None));
     expect(&a, to);
     talk(&a, &b);
-    // And when the two have each other, nobody comes between.
+    // While the two are connected, no further call is answered.
     for _ in 0..5 {
         assert_eq!(refusal(to, &honest), Some(NoAnswer::Taken));
         assert_eq!(refusal(to, &stranger), Some(NoAnswer::Stranger));
@@ -194,7 +194,7 @@ fn old_words_said_again_are_worth_nothing() {
     let (a, b) = (side(&[("key", KEY)]), side(&[("key", KEY)]));
     expect(&b, number(&a));
     let (from, to) = (number(&a), number(&b));
-    // As recorded in an earlier life of the caller: rightly signed, and answered.
+    // Like a call recorded in an earlier life of the caller: correctly signed, and answered.
     let recorded = call(from, to, Some(KEY));
     for attempt in 0..3 {
         let mut raw = dial(to, &recorded.emit());
@@ -207,9 +207,9 @@ fn old_words_said_again_are_worth_nothing() {
         match attempt {
             // Silence.
             0 => {}
-            // Anything but the frame that proves it.
+            // Anything but the frame that proves the key.
             1 => raw.write_all(&[0; 4096]).unwrap(),
-            // Goodbye.
+            // The end of the stream.
             _ => raw.shutdown(std::net::Shutdown::Write).unwrap(),
         }
         see_the_end(&raw);
@@ -314,7 +314,7 @@ fn a_flood_of_calls_is_bounded_and_established_connections_live() {
         let Ok(mut raw) = TcpStream::connect((here(), port)) else {
             continue;
         };
-        // Some say nothing, some half a call, some call a number that is not there.
+        // Some send nothing, some half a call, some call a number that does not exist.
         let bytes = call(
             neighbour(to),
             Qpn::new(to.get() ^ (n & 0xff)).unwrap(),
@@ -361,7 +361,7 @@ fn the_source_of_a_call_counts_unless_told_otherwise() {
 #[test]
 fn requests_do_not_wait_for_ever_for_one_who_vanished_before_it_said_who_it_is() {
     let _alone = alone();
-    // Posted before the caller came, and while it was believed to be there.
+    // Posted before the call, or after it while the caller's proof is pending.
     for early in [true, false] {
         let b = side(&[]);
         b.qp.set_manners(|m| m.patience = Some(Duration::from_millis(600)));

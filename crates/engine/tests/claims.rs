@@ -1,4 +1,4 @@
-//! Two processes race for shared words (V1): the words travel as a descriptor, and each is taken by exactly one.
+//! Two processes race for shared words (V1): the words are passed as a descriptor, and each is taken by exactly one.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn as_child() {
     hear();
 }
 
-/// Takes what is to be had; how much it was.
+/// Takes as many words as possible; returns how many.
 fn race(claims: &Claims, id: u64) -> usize {
     (0..WORDS)
         .filter(|at| claims.take(*at, 0, id).is_ok())

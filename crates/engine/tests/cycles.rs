@@ -1,4 +1,4 @@
-//! Connections that come and go leave neither descriptors nor memory behind. One test, because both are the process's.
+//! Connections that are made and closed leak neither descriptors nor memory. One test, because both are counted per process.
 
 mod common;
 
@@ -9,10 +9,10 @@ use common::{
 };
 use verbena_engine::{Engine, QueuePairOptions};
 
-/// What a process may grow by that has nothing to do with the number of cycles.
+/// What a process may grow by independently of the number of cycles.
 const SLACK: usize = 3 << 20;
 
-/// Connects two fresh queue pairs and lets them go; in turns one side first, the other first, and with words under way.
+/// Connects two new queue pairs and drops them: in turns one side first, the other first, and with messages in flight.
 fn cycle(a: &Side, b: &Side, round: usize) {
     let (qp, peer) = (
         make_qp(&a.engine, &a.cq, a.pd),
@@ -38,7 +38,7 @@ fn cycle(a: &Side, b: &Side, round: usize) {
     }
 }
 
-/// A receive queue of its own for each connection, and one queue for all sends.
+/// An own receive queue for each connection, and one queue for all sends.
 fn cycle_with_queue(a: &Side, b: &Side) {
     let recv = a.engine.create_cq(16).unwrap();
     let options = QueuePairOptions::new(a.pd);
@@ -53,7 +53,7 @@ fn a_thousand_cycles_leave_nothing_behind() {
     common::within(std::time::Duration::from_secs(40), all_cycles);
 }
 
-/// Threads are the process's, too.
+/// Threads are counted per process, too.
 fn engines_end_their_threads() {
     let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
     let before = threads();
@@ -74,7 +74,7 @@ fn all_cycles() {
     }
     let bare = || a.engine.function().used().qps == 1 && b.engine.function().used().qps == 1;
     wait("queue pairs are gone", bare);
-    // Two shards, their bells, doors and lists: whatever the first cycles made.
+    // Two shards, their descriptors, listeners and tables: whatever the first cycles allocated.
     std::thread::sleep(std::time::Duration::from_millis(100));
     let (files, memory) = (descriptors(), resident());
     for round in 0..1000 {
@@ -90,7 +90,7 @@ fn all_cycles() {
     }
     wait("queues are given back", || descriptors() <= files + 6);
 
-    // Engines that end in the middle of everything.
+    // Engines that are dropped at any point of a startup.
     for round in 0..30 {
         let brief = [("startup_timeout", "100ms")];
         let (c, d) = (Side::new(&brief), Side::new(&brief));
@@ -106,7 +106,7 @@ fn all_cycles() {
             }
             _ => drop(d),
         }
-        // Told in any case, and once.
+        // `done` is called in any case, and once.
         assert!(told.recv_timeout(PATIENCE).is_ok(), "round {round}");
         assert!(told.recv().is_err());
     }

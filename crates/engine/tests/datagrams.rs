@@ -1,4 +1,4 @@
-//! Datagram queue pairs over real sockets: both families, both ways of waiting, and what is dropped.
+//! Datagram queue pairs over real sockets: both address families, polling and events, and what is dropped.
 
 mod common;
 
@@ -106,7 +106,7 @@ fn a_shared_receive_queue_serves_datagrams() {
         let came = complete(&b.cq, 1)[0];
         assert_eq!((came.id, came.qpn), (round as u64, number.get()));
     }
-    // Empty: dropped, and nobody waits in the line for the next one.
+    // No receive: dropped, not queued for the next receive.
     a.send(
         1,
         Destination {
@@ -127,7 +127,7 @@ fn a_shared_receive_queue_serves_datagrams() {
         &[],
     );
     assert_eq!(complete(&b.cq, 1)[0].qpn, uds[1].number().get());
-    // While queue pairs use it, it stays; so does their completion queue.
+    // The SRQ and the completion queue cannot be destroyed while queue pairs use them.
     let (function, number) = (b.engine.function().clone(), srq.number());
     assert!(function.destroy_srq(number).is_err());
     assert!(function.destroy_cq(b.cq.number()).is_err());
@@ -158,7 +158,7 @@ fn drops_are_counted_by_their_cause() {
     a.send(3, to, &[a.sge(0, 10)]);
     wait("a count", || b.ud.view().counters.too_long == 1);
     assert_eq!(b.ud.view().counters.wrong_key, 1);
-    // A key of the highest bit is the sender's own, and the receive is still there.
+    // A Q_Key with the highest bit set means the sender's own, and the receive is still posted.
     a.send(
         4,
         Destination {
@@ -186,7 +186,7 @@ fn drops_are_counted_by_their_cause() {
     wait("a count", || b.ud.view().counters.not_receiving == 1);
 }
 
-/// A flood for a queue pair without receives drowns nobody else on the same port.
+/// A flood to a queue pair without receives does not affect another one on the same port.
 #[test]
 fn a_flood_drowns_nobody() {
     let _alone = alone();
@@ -203,7 +203,7 @@ fn a_flood_drowns_nobody() {
     for round in 0..200 {
         a.ud.post_sends(&flood).unwrap();
         if round % 10 == 0 {
-            // Unreliable: what a full socket loses is sent again.
+            // Unreliable: what a full socket buffer loses is sent again.
             b.receive(1, 0, 200);
             let end = Instant::now() + PATIENCE;
             let mut some = [Wc::BLANK];
@@ -260,7 +260,7 @@ fn many_queue_pairs_on_one_port() {
     assert_eq!(numbers.len(), 300);
 }
 
-/// A program that sleeps is woken by a datagram, again and again.
+/// A sleeping program is woken by each datagram.
 #[test]
 fn who_sleeps_is_woken() {
     let _alone = alone();
@@ -290,7 +290,7 @@ fn who_sleeps_is_woken() {
             (came[0].id, came[0].immediate, came[0].solicited),
             (round, Some(9), true)
         );
-        // Between times it polls, and is lent the socket: arming must give that back.
+        // In between it polls, and the socket is lent to it: arming must return it.
         let until = Instant::now() + Duration::from_micros(round * 20);
         while Instant::now() < until {
             assert_eq!(b.cq.poll(&mut came), 0);
@@ -334,7 +334,7 @@ fn a_poller_reads_for_those_who_sleep() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    // Nobody polls any more: it is taken back.
+    // No thread polls any more: the socket is returned to the shard.
     let scatter = &[b.sge(0, 100)];
     sleeper.post_receive(&ReceiveWr { id: 1, scatter }).unwrap();
     quiet.arm(Arm::Next);
@@ -387,7 +387,7 @@ fn destroyed_under_traffic() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    // Whatever still comes for those that are gone is for nobody.
+    // Datagrams that still arrive for destroyed queue pairs are counted as having no destination.
     let before = b.engine.datagram_drops().nobody;
     let number = Qpn::wrapping(number.load(Ordering::Relaxed));
     let to = Destination { number, ..b.to(&a) };
@@ -395,7 +395,7 @@ fn destroyed_under_traffic() {
     wait("nobody has the number", || {
         b.engine.datagram_drops().nobody > before
     });
-    // Nothing of those that are gone is left in the queue.
+    // No completion of a destroyed queue pair is left in the queue.
     assert_eq!(b.cq.poll(&mut [Wc::BLANK]), 0);
     assert_eq!(b.engine.function().used().qps, 1);
 }
@@ -431,7 +431,7 @@ fn memory_that_comes_later_holds_the_send_queue() {
         control.register(7, a.pd, reserve, Some(told)).unwrap();
         memory.unwrap()
     };
-    // The control thread stands at the first one, so that the second one stays pending.
+    // The control thread is blocked in the first one, so that the second one stays pending.
     let _first = register(Box::new(move |_| {
         let _ = gate.recv();
     }));

@@ -1,4 +1,4 @@
-//! Hostile datagrams: whatever comes to the port is dropped and counted, and who behaves is served all the while.
+//! Hostile datagrams: whatever arrives at the port is dropped and counted, while valid datagrams are delivered.
 
 mod common;
 
@@ -10,7 +10,7 @@ use verbena_nic::ud::{GRH_LEN, PKEY, UdCounters};
 use verbena_wire::number::{Psn, Qpn};
 use verbena_wire::roce::{Path, UdPacket, icrc_over_socket};
 
-/// Somebody with a plain socket, and its target.
+/// A sender with a plain socket, and its target.
 struct Stranger {
     socket: UdpSocket,
     path: Path,
@@ -39,7 +39,7 @@ impl Stranger {
         self.socket.send_to(bytes, to).unwrap();
     }
 
-    /// With a checksum that is right.
+    /// Appends a correct ICRC.
     fn sealed(&self, bytes: &[u8]) -> Vec<u8> {
         let icrc = icrc_over_socket(self.path, bytes);
         [bytes, &icrc].concat()
@@ -65,7 +65,7 @@ fn packet(to: Qpn, payload: &[u8]) -> UdPacket<'_> {
     }
 }
 
-/// Everything that came so far, wherever it was counted.
+/// All datagrams received so far, wherever they were counted.
 fn counted(side: &Side) -> u64 {
     let drops = side.engine.datagram_drops();
     let UdCounters {
@@ -80,7 +80,7 @@ fn counted(side: &Side) -> u64 {
     drops.malformed + drops.giant + drops.checksum + drops.partition + drops.nobody + by_qp
 }
 
-/// Who behaves is served.
+/// A valid datagram is delivered.
 fn still_works(a: &Side, b: &Side) {
     b.receive(1, 0, 100);
     a.send(2, b.to(a), &[a.sge(0, 20)]);
@@ -96,12 +96,12 @@ fn cut_short_at_every_byte() {
     let whole = stranger.packet(&packet(b.ud.number(), b"some payload"));
     for len in 0..whole.len() {
         stranger.send(&whole[..len]);
-        // And with a sum that is right for what is left.
+        // And with a checksum that is correct for the rest.
         stranger.send(&stranger.sealed(&whole[..len]));
     }
     let all = 2 * whole.len() as u64;
     wait("all are counted", || counted(&b) == all);
-    // Some of them are datagrams of their own right, shorter than before.
+    // Some of them are valid datagrams, shorter than before.
     let drops = b.engine.datagram_drops();
     assert!(drops.malformed > 0 && drops.checksum > 0, "{drops:?}");
     still_works(&a, &b);
@@ -119,7 +119,7 @@ fn every_opcode_and_every_flag() {
         stranger.send(&stranger.sealed(&bytes));
     }
     wait("all are counted", || counted(&b) == 256);
-    // The two of this service find no receive.
+    // The two opcodes of UD find no receive.
     assert_eq!(b.engine.datagram_drops().malformed, 254);
     assert_eq!(b.ud.view().counters.no_receive, 2);
     bytes[0] = 0x64;
@@ -128,7 +128,7 @@ fn every_opcode_and_every_flag() {
         stranger.send(&stranger.sealed(&bytes));
     }
     wait("all are counted", || counted(&b) == 512);
-    // One version in sixteen is ours, and any pad fits four bytes.
+    // One version in sixteen is valid, and any pad count fits four bytes.
     assert_eq!(b.ud.view().counters.no_receive, 2 + 16);
     still_works(&a, &b);
 }
@@ -190,7 +190,7 @@ fn wrong_sum_partition_key_and_number() {
     }
     let index = |index: u32| Qpn::wrapping(b.ud.number().get() & !0xff | index);
     let others = (0..256).map(index).filter(|n| *n != b.ud.number());
-    // Also the number of multicast, and one of another port.
+    // Also the multicast number, and one of another port.
     for dest_qpn in others.chain([0xff_ffff, 0, 1].map(Qpn::wrapping)) {
         stranger.send(&stranger.packet(&UdPacket { dest_qpn, ..good }));
     }
@@ -198,7 +198,7 @@ fn wrong_sum_partition_key_and_number() {
     let drops = b.engine.datagram_drops();
     assert_eq!((drops.checksum, drops.partition, drops.nobody), (1, 4, 258));
     assert_eq!(b.ud.view().counters.wrong_key, 4);
-    // The receive is still there.
+    // The receive is still posted.
     stranger.send(&stranger.packet(&good));
     assert_eq!(complete(&b.cq, 1)[0].src_qp, 0xabcdef);
     still_works(&a, &b);
@@ -212,7 +212,7 @@ fn noise() {
     let good = stranger.packet(&packet(b.ud.number(), b"some payload to change"));
     let mut seed = 1_u64;
     let mut random = move || {
-        // Xorshift: any sequence does.
+        // Xorshift: any sequence will do.
         seed ^= seed << 13;
         seed ^= seed >> 7;
         seed ^= seed << 17;
@@ -232,7 +232,7 @@ fn noise() {
         stranger.send(&bytes);
         sent += 1;
         if round % 100 == 0 {
-            // A socket's room is bounded, and what it loses cannot be counted.
+            // A socket buffer is bounded, and what it loses cannot be counted.
             wait("all are counted", || counted(&b) == sent);
         }
     }
@@ -240,7 +240,7 @@ fn noise() {
     still_works(&a, &b);
 }
 
-/// Who sends to the port of a group must send to the group's number, and cannot pass for one of us to silence us.
+/// A datagram to a group's port must carry the multicast number; others are dropped and counted, and members still receive.
 #[test]
 fn strangers_in_a_group() {
     let _alone = alone();

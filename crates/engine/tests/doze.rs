@@ -1,5 +1,5 @@
-//! Threads that sleep on a channel serve their connections themselves. A program of its own: its threads are counted, one
-//! test at a time.
+//! Threads that sleep on a channel serve their connections themselves. A separate program, one test at a time: context switches of its
+//! threads are counted.
 
 mod common;
 
@@ -16,7 +16,7 @@ use verbena_nic::{Arm, Status, Wc};
 
 use common::{PATIENCE, SEND, Side, alone, pair, wait};
 
-/// A side with a channel that its queue tells.
+/// A side with a channel that its queue notifies.
 struct Sleeper {
     side: Side,
     channel: Arc<Channel>,
@@ -29,7 +29,7 @@ impl Sleeper {
         Sleeper { side, channel }
     }
 
-    /// Completions, asleep while there are none.
+    /// Takes completions; sleeps while there are none.
     fn take(&self) -> Vec<Wc> {
         let mut some = [Wc::BLANK; 16];
         loop {
@@ -92,7 +92,7 @@ fn sleepers() -> (Sleeper, Sleeper) {
     (a, b)
 }
 
-/// So many messages to and fro.
+/// Sends `rounds` messages each way, in turn.
 fn play(a: &Sleeper, b: &Sleeper, rounds: usize) {
     std::thread::scope(|s| {
         s.spawn(|| {
@@ -134,7 +134,7 @@ fn a_message_wakes_the_thread_that_wants_it_and_no_other() {
     let (before, start) = (naps(), Instant::now());
     play(&a, &b, 2000);
     let (naps, took) = (naps() - before, start.elapsed());
-    // The shards look after the sleepers every millisecond or so, and no more often.
+    // The shards check the sleepers about every millisecond, and not more often.
     let looks = 4 * took.as_millis() as u64 + 100;
     assert!(naps < 2000 / 2 + looks, "{naps} in {took:?}");
 }
@@ -146,7 +146,7 @@ fn while_both_sleep_nobody_wakes() {
     play(&a, &b, 50);
     std::thread::scope(|s| {
         s.spawn(|| b.message());
-        // Until the timers that ran have looked for the last time.
+        // Until the timers that run have expired for the last time.
         std::thread::sleep(Duration::from_millis(50));
         let before = naps();
         std::thread::sleep(Duration::from_millis(300));
@@ -161,7 +161,7 @@ fn who_stays_away_is_served_for() {
     let _alone = alone();
     let (a, b) = sleepers();
     play(&a, &b, 50);
-    // Its last wait ended a moment ago, and it does not come back: its adapter must answer all the same.
+    // Its last wait has just ended, and it does not wait again: its adapter must answer all the same.
     for round in 0..20 {
         let start = Instant::now();
         a.post();
@@ -171,7 +171,7 @@ fn who_stays_away_is_served_for() {
         b.message();
         b.receive();
     }
-    // It takes a message, puts its acknowledgement off, and does not come back.
+    // It takes a message, delays its acknowledgement, and does not wait again.
     for round in 0..20 {
         let start = Instant::now();
         a.post();
@@ -202,7 +202,7 @@ fn a_ring_wakes_whoever_sleeps_and_one_ring_wakes_one() {
     });
 }
 
-/// A queue that is armed for solicited messages alone does not ring for others; their sender must not notice.
+/// A queue armed for solicited completions does not notify for others; the peer's sends must still be acknowledged.
 #[test]
 fn who_sleeps_on_has_acknowledged() {
     let _alone = alone();
@@ -226,7 +226,7 @@ fn who_sleeps_on_has_acknowledged() {
     });
 }
 
-/// Messages to and fro, while one side sleeps beside a descriptor of its own.
+/// Messages each way, while one side sleeps beside a descriptor of its own.
 #[test]
 fn who_sleeps_beside_others_serves_as_well() {
     let _alone = alone();
@@ -289,7 +289,7 @@ fn whatever_is_ready_first_wakes_who_sleeps_beside_others() {
     });
     assert!(!a.channel.try_take(), "the ring was taken");
     assert_eq!(a.take()[0].id, RECEIVE);
-    // A ring of somebody else.
+    // A ring by another thread.
     std::thread::scope(|s| {
         s.spawn(|| {
             std::thread::sleep(limit);
@@ -299,8 +299,8 @@ fn whatever_is_ready_first_wakes_who_sleeps_beside_others() {
     });
 }
 
-/// A message to and fro by threads that sleep until there is a completion, beside a shard that serves whoever stays away: none is
-/// overlooked, however the threads meet.
+/// Messages each way by threads that sleep until there is a completion, beside a shard that serves connections of absent threads:
+/// none is missed in any interleaving.
 #[test]
 fn who_sleeps_until_there_is_one_misses_none() {
     let _alone = alone();
@@ -323,7 +323,7 @@ fn who_sleeps_until_there_is_one_misses_none() {
             for round in 0..ROUNDS {
                 message(&b);
                 b.receive();
-                // Sometimes it stays away for so long that the shard serves for it.
+                // Sometimes it is absent so long that the shard serves its connection.
                 if round % 100 == 0 {
                     std::thread::sleep(Duration::from_millis(5));
                 }

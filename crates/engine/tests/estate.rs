@@ -1,4 +1,4 @@
-//! A region moves to another process (V1): there it has the STag and the addresses that peers know, and the same bytes.
+//! A region moves to another process (V1): it keeps its STag, its addresses and its bytes.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn table(seed: u64) -> Arc<Tpt> {
     Arc::new(Tpt::new(1..1 << 20, Policy::Verbs, seed))
 }
 
-/// What a peer does with the names it knows.
+/// Writes as a peer does that knows the old names.
 fn write(tpt: &Tpt, estate: &Estate, offset: u64, bytes: &[u8]) {
     let reach = Reach {
         stag: estate.stag,

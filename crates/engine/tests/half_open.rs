@@ -1,5 +1,5 @@
-//! Connections that never send their MPA Request, and honest ones beside them: from the same source address and from another.
-//! Loopback has more than one: 127.0.0.2 is a source of its own.
+//! Connections that never send their MPA Request, and valid ones beside them: from the same source address and from another.
+//! 127.0.0.2 is a second source address on loopback.
 
 mod common;
 
@@ -16,10 +16,10 @@ use verbena_engine::Listening;
 const NEAR: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const FAR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// What an honest client says: an MPA Request of revision 1 without private data (RFC 5044 §7.1.1).
+/// A valid MPA Request of revision 1 without private data (RFC 5044 §7.1.1).
 const REQUEST: &[u8] = b"MPA ID Req Frame\0\x01\0\0";
 
-/// As many descriptors as the system allows: both ends of every connection are in this process.
+/// Raises the descriptor limit to the maximum: both ends of every connection are in this process.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let most = Rlimit {
@@ -42,7 +42,7 @@ fn connect_from(source: Ipv4Addr, to: SocketAddr) -> std::io::Result<TcpStream> 
     Ok(TcpStream::from(fd))
 }
 
-/// One honest attempt: it connects, speaks at once and is answered.
+/// One valid attempt: connects, sends its Request at once and gets an answer.
 fn is_answered(source: Ipv4Addr, to: SocketAddr) -> bool {
     let attempt = || -> std::io::Result<[u8; 20]> {
         let mut raw = connect_from(source, to)?;
@@ -55,7 +55,7 @@ fn is_answered(source: Ipv4Addr, to: SocketAddr) -> bool {
     attempt().is_ok_and(|reply| reply.starts_with(b"MPA ID Rep Frame"))
 }
 
-/// Answers every request with no, until it is told to stop.
+/// Rejects every request, until it is told to stop.
 fn answer_all(door: &Listening, stop: &AtomicBool) {
     while !stop.load(Ordering::Acquire) {
         match door.try_next().unwrap() {
@@ -65,7 +65,7 @@ fn answer_all(door: &Listening, stop: &AtomicBool) {
     }
 }
 
-/// Keeps many silent connections open from one address: `rate` new ones a second beside those that were there, the oldest
+/// Keeps many silent connections open from one address: `rate` new ones a second in addition to the existing ones, the oldest
 /// closed when there are more than `most`.
 fn flood(source: Ipv4Addr, to: SocketAddr, most: usize, rate: u32, stop: &AtomicBool) {
     let mut kept = std::collections::VecDeque::new();
@@ -84,7 +84,7 @@ fn flood(source: Ipv4Addr, to: SocketAddr, most: usize, rate: u32, stop: &Atomic
     }
 }
 
-/// Honest attempts from `source` while another thread floods from 127.0.0.1: how many failed.
+/// Valid attempts from `source` while another thread floods from 127.0.0.1: returns how many failed.
 fn failures_beside_a_flood(source: Ipv4Addr, attempts: usize) -> usize {
     raise_descriptor_limit();
     // With all defaults: 512 half-open connections, each for five seconds.
@@ -125,7 +125,7 @@ fn the_same_source_gets_in_beside_silent_connections() {
     assert!(failed <= 5, "{failed} of 100 attempts failed");
 }
 
-/// A source that opens many does not displace the few of another, silent as they may be.
+/// A source that opens many connections does not displace the few of another, even if those are silent.
 #[test]
 fn a_flood_displaces_its_own_connections_only() {
     let _alone = alone();
@@ -137,7 +137,7 @@ fn a_flood_displaces_its_own_connections_only() {
     let silent: Vec<_> = (0..300)
         .filter_map(|_| connect_from(NEAR, to).ok())
         .collect();
-    // Whoever is displaced sees it at once, and not after the startup timeout.
+    // A displaced connection is closed at once, and not after the startup timeout.
     let is_open = |raw: &TcpStream| {
         raw.set_nonblocking(true).unwrap();
         let end = raw.peek(&mut [0; 1]);
@@ -180,7 +180,7 @@ fn a_request_that_waits_for_its_answer_is_not_displaced() {
     meet(&one, &door, &side.qp);
 }
 
-/// The bound that docs/connections.md states: each connection here has sent all of the longest request but its last byte.
+/// The bound that docs/connections.md states: each connection here has sent the longest request except its last byte.
 #[test]
 fn an_unauthenticated_connection_takes_less_than_4_kib() {
     const MANY: usize = 4000;
@@ -193,7 +193,7 @@ fn an_unauthenticated_connection_takes_less_than_4_kib() {
     let to = door.local().unwrap();
     let mut unfinished = b"MPA ID Req Frame\0\x01\x02\0".to_vec();
     unfinished.resize(20 + 511, 7);
-    // What is allocated once, for any number, is there before.
+    // Allocations that do not depend on the number happen before.
     drop(is_answered_once(&door, to));
     let before = resident();
     let raws: Vec<_> = (0..MANY)
@@ -203,7 +203,7 @@ fn an_unauthenticated_connection_takes_less_than_4_kib() {
             raw
         })
         .collect();
-    // All was read: the system holds nothing of it for them any more.
+    // All was read: the kernel's buffers are empty.
     wait("everything is read", || unread(to) == 0);
     let each = resident().saturating_sub(before) / MANY;
     println!("{each} bytes of memory for each unauthenticated connection");
@@ -218,7 +218,7 @@ fn is_answered_once(door: &Listening, to: SocketAddr) -> TcpStream {
     raw
 }
 
-/// Bytes that wait in the receive buffers of sockets with this local address, as /proc/net/tcp tells.
+/// Unread bytes in the receive buffers of sockets with this local address, from /proc/net/tcp.
 fn unread(local: SocketAddr) -> usize {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let port = format!(":{:04X}", local.port());

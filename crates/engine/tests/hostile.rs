@@ -1,4 +1,4 @@
-//! Diallers that mean no good: whatever they do, memory and descriptors are bounded, and honest connections live on.
+//! Hostile initiators: whatever they do, memory and descriptors are bounded, and other connections continue.
 
 mod common;
 
@@ -16,14 +16,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use verbena_engine::{Listening, QueuePair, QueuePairOptions, SharedReceiveQueue};
 use verbena_nic::{QpState, ReceiveWr, Status, Wc};
 
-/// Times that make a test short; the limits are what is tested.
+/// Short times for short tests; the limits are what is tested.
 const BRIEF: &[(&str, &str)] = &[
     ("startup_timeout", "300ms"),
     ("linger", "200ms"),
     ("half_open", "64"),
 ];
 
-/// With as many descriptors as there can be.
+/// Also raises the descriptor limit to the maximum.
 fn alone() -> MutexGuard<'static, ()> {
     let limit = getrlimit(Resource::Nofile);
     let most = Rlimit {
@@ -34,7 +34,7 @@ fn alone() -> MutexGuard<'static, ()> {
     common::alone()
 }
 
-/// An honest connection beside a door that is under attack.
+/// A valid connection beside a listener that is under attack.
 struct House {
     a: Side,
     b: Side,
@@ -53,7 +53,7 @@ impl House {
         self.door.local().unwrap()
     }
 
-    /// The honest connection answers, quickly.
+    /// The valid connection responds quickly.
     fn lives(&self) {
         let start = Instant::now();
         for id in 0..10 {
@@ -66,7 +66,7 @@ impl House {
         assert!(took < Duration::from_secs(1), "alive, but {took:?}");
     }
 
-    /// The door still opens for the honest.
+    /// The listener still accepts valid connections.
     fn welcomes(&self) {
         let (one, two) = (
             make_qp(&self.a.engine, &self.a.cq, self.a.pd),
@@ -85,7 +85,7 @@ fn request(flags: u8, revision: u8, private: &[u8], length: u16) -> Vec<u8> {
     frame
 }
 
-/// Dials as a standard peer without checksums and markers, and takes the Reply.
+/// Connects as a standard peer without checksums and markers, and reads the Reply.
 fn standard(house: &House, qp: &verbena_engine::QueuePair) -> TcpStream {
     let mut raw = TcpStream::connect(house.at()).unwrap();
     raw.write_all(&request(0, 1, b"", 0)).unwrap();
@@ -133,13 +133,13 @@ fn those_who_never_speak_are_few_and_do_not_stay() {
     let house = House::new();
     house.welcomes();
     let before = descriptors();
-    // One that is turned away at once may see a reset instead of a connection.
+    // One that is rejected at once may see a reset instead of a connection.
     let silent: Vec<_> = (0..600)
         .filter_map(|_| TcpStream::connect(house.at()).ok())
         .collect();
     assert!(silent.len() >= 64, "only {} were let in", silent.len());
     house.lives();
-    // One is accepted before the one goes that it displaces.
+    // One is accepted before the one that it displaces is closed.
     let held = || descriptors() - before - silent.len();
     assert!(held() <= 65, "{} at once", held());
     wait("the displaced one is gone", || held() <= 64);
@@ -166,7 +166,7 @@ fn a_flood_of_two_thousand_drowns_nobody() {
                 let Ok(mut raw) = TcpStream::connect(house.at()) else {
                     continue;
                 };
-                // Whole requests, too: those must not stay longer than others.
+                // Complete requests, too: those must not stay longer than others.
                 if n % 3 == 0 {
                     let _ = raw.write_all(&request(0, 1, b"", 0));
                 }
@@ -180,11 +180,11 @@ fn a_flood_of_two_thousand_drowns_nobody() {
             house.lives();
         }
     });
-    // Whole requests wait for the program's answer, as many as the door holds.
+    // Complete requests wait for the program's answer, as many as the backlog holds.
     wait("descriptors", || descriptors() <= before + 16);
     let grown = resident().saturating_sub(memory);
     assert!(grown < 16 << 20, "{grown} bytes");
-    // Those at the door have gone; who asks now is heard.
+    // Those have timed out; a new request is answered.
     std::thread::scope(|s| {
         let dialler = s.spawn(|| {
             let qp = make_qp(&house.a.engine, &house.a.cq, house.a.pd);
@@ -213,7 +213,7 @@ fn a_flood_of_frames_after_startup_ends_only_itself() {
     house.welcomes();
     let (before, memory) = (descriptors(), resident());
     let floods = [vec![0xa5; 64 << 10], {
-        // Well-formed Sends of no length, one after the other, for which there is no receive.
+        // Valid Sends of length zero, one after the other, for which there is no receive.
         let frame = b"\0\x12\x41\x43\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0";
         frame.repeat(2000)
     }];
@@ -263,7 +263,7 @@ fn a_peer_that_never_reads_costs_a_bounded_amount() {
     house.lives();
     let grown = resident().saturating_sub(memory);
     assert!(grown < 8 << 20, "{grown} bytes");
-    // Its owner gives up: the connection lingers for its time, although the peer takes nothing.
+    // The queue pair is destroyed: its connection lingers for the configured time, although the peer reads nothing.
     drop(qp);
     house.lives();
     wait("descriptors", || descriptors() <= before + 1);
@@ -316,7 +316,7 @@ fn five_hundred_at_once_are_all_welcome() {
 fn requests_of_one_peer_are_shown_in_the_order_of_its_connections() {
     let _alone = alone();
     let house = House::new();
-    // Elders that never speak: they are waited for once, and only for a moment.
+    // Older connections that never send: they are waited for once, and only for a moment.
     let silent: Vec<_> = (0..8)
         .map(|_| TcpStream::connect(house.at()).unwrap())
         .collect();
@@ -339,7 +339,7 @@ fn requests_of_one_peer_are_shown_in_the_order_of_its_connections() {
 
 /// A queue pair whose receives come from a shared queue, and what a stalled peer may do with them.
 struct Shared {
-    // Goes before the queue that it uses.
+    // Dropped before the queue that it uses.
     qp: QueuePair,
     srq: SharedReceiveQueue,
     cq: verbena_engine::CompletionQueue,
@@ -375,7 +375,7 @@ impl Shared {
     }
 }
 
-/// A Send of 64 bytes of a standard peer, the first of its connection.
+/// A Send of 64 bytes by a standard peer, the first of its connection.
 fn send_frame() -> Vec<u8> {
     let head = b"\0\x52\x41\x43\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0";
     let mut frame = head.to_vec();
@@ -446,13 +446,13 @@ fn a_peer_that_does_not_resume_frees_its_shared_receive() {
     peer.qp.connect(at, b"", dialled).unwrap();
     admit(&shared.house.door, &shared.qp);
     told.recv_timeout(PATIENCE).unwrap().unwrap();
-    // It finds no receive, and is told so.
+    // It finds no receive, and gets an RNR.
     peer.post(1, SEND, &[peer.sge(0, 64)]);
     wait("RNR", || peer.qp.view().counters.rnr_received > 0);
     open.store(false, Ordering::Relaxed);
     shared.receive(7);
     shared.fails("did not resume");
-    // The receive is for the next queue pair that shares the queue.
+    // The receive is left for the next queue pair that shares the queue.
     assert_eq!(shared.srq.query().unwrap().waiting, 1);
     let mut some = [Wc::BLANK; 4];
     assert_eq!(shared.cq.poll(&mut some), 0, "nothing had taken it");

@@ -1,4 +1,4 @@
-//! Processes that are connected and have nothing to say make no system call. A program of its own: its threads are counted.
+//! Connected processes without traffic make no system call. A separate program: its threads are counted.
 
 mod common;
 
@@ -10,7 +10,7 @@ use verbena_nic::{Flags, ReceiveWr, SendWr, Status};
 
 use common::{SEND, Side, admit, dial, loopback, make_qp, wait};
 
-/// How often the threads of a process gave the processor away: whoever calls the system to wait does that.
+/// Voluntary context switches of the threads of a process: every blocking system call causes one.
 fn switches(pid: u32) -> u64 {
     let mut all = 0;
     for task in std::fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
@@ -28,7 +28,7 @@ fn switches(pid: u32) -> u64 {
     all
 }
 
-/// Time on the processor of the threads of a process, in ticks.
+/// Processor time of a process, in ticks.
 fn ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let behind = stat.rsplit(')').next().unwrap();
@@ -36,7 +36,7 @@ fn ticks(pid: u32) -> u64 {
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
-/// Listens, is connected by three, and idles.
+/// Listens, accepts three connections, and idles.
 #[test]
 fn as_child() {
     if role().is_none() {
@@ -73,7 +73,7 @@ fn who_has_nothing_to_say_is_silent() {
         dial(qp, at).unwrap();
     }
     assert_eq!(peer.hear(), "ready");
-    // Something was said before, and the peer was watched for its answer.
+    // Something was sent before, and a timer ran for the peer's answer.
     let wr = SendWr {
         id: 1,
         op: SEND,
@@ -82,11 +82,11 @@ fn who_has_nothing_to_say_is_silent() {
     };
     qps[0].post_send(&wr).unwrap();
     assert_eq!(side.statuses(1), [(1, Status::Success)]);
-    // A peer that gives up again leaves nothing behind that would wake us.
+    // A peer that connects and leaves must not leave a timer behind.
     drop(std::net::TcpStream::connect(at).unwrap());
     let pids = [std::process::id(), peer.id()];
     let all = || pids.map(switches);
-    // The peer is watched for its answer for half a second at a time, and the last time for nothing.
+    // The timer for the peer's answer runs for half a second at a time, and expires once more for nothing.
     let still = || {
         let before = all();
         std::thread::sleep(Duration::from_millis(700));

@@ -1,5 +1,4 @@
-//! A shared key in connections by address: listeners refuse who cannot prove it, dialers believe nobody who cannot, and words
-//! that were recorded are worth nothing.
+//! A shared key in connections by address: both sides reject a peer that cannot prove it, and replayed startup frames are useless.
 
 mod common;
 
@@ -34,11 +33,11 @@ fn with(key: Option<&str>) -> Side {
 fn sides_with_the_same_key_meet() {
     let _alone = alone();
     let (a, b) = (with(Some(ONE)), with(Some(ONE)));
-    // What programs say to each other is not changed, however long it is.
+    // The private data of programs is not changed, whatever its length.
     try_join(&a, &b, &[7; 200], b"").unwrap();
     talk(&a, &b);
     assert_eq!(b.engine.access().refused(), 0);
-    // Nor does the time in which a peer must have proven who it is end what was proven.
+    // Nor does the time limit for the proof end a connection that has been proven.
     std::thread::sleep(std::time::Duration::from_millis(2500));
     talk(&a, &b);
 }
@@ -68,7 +67,7 @@ fn sides_with_different_keys_do_not() {
     }
 }
 
-/// An MPA Request, with the offer of the extensions if there is private data (docs/extensions.md).
+/// Sends an MPA Request, with the offer of the extensions if there is private data (docs/extensions.md).
 fn request(to: SocketAddr, private: &[u8]) -> TcpStream {
     let mut raw = TcpStream::connect(to).unwrap();
     raw.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -105,7 +104,7 @@ fn a_standard_peer_is_refused_unless_the_settings_expect_it() {
     assert!(door.next().unwrap().is_some());
 }
 
-/// As docs/extensions.md describes it, by hand.
+/// The proof as docs/extensions.md describes it, without the adapter's code.
 fn prove(words: &[&[u8]]) -> [u8; 32] {
     let mut mac = Hmac::<Sha256>::new_from_slice(ONE.as_bytes()).unwrap();
     words.iter().for_each(|word| mac.update(word));
@@ -144,15 +143,15 @@ fn a_recorded_request_is_worth_nothing() {
         match attempt {
             // Silence.
             0 => {}
-            // Anything but the frame that proves it.
+            // Anything but the frame that proves the key.
             1 => raw.write_all(&[0; 4096]).unwrap(),
-            // Goodbye.
+            // The end of the stream.
             _ => raw.shutdown(std::net::Shutdown::Write).unwrap(),
         }
         see_the_end(&raw);
         assert_eq!(qp.view().counters.messages_in, 0);
     }
-    // One that is changed on the way is refused at once.
+    // One that is changed on the way is rejected at once.
     let mut changed = recorded.clone();
     *changed.last_mut().unwrap() ^= 1;
     assert!(is_rejected(&mut request(door.local().unwrap(), &changed)));
@@ -181,7 +180,7 @@ fn first_frame(nonce: u64) -> Vec<u8> {
     frame
 }
 
-/// The first frame has the right form, but a nonce of somebody who does not know the key.
+/// The first frame has the right form, but a nonce made without the key.
 #[test]
 fn a_first_frame_with_another_nonce_ends_the_stream() {
     let _alone = alone();
@@ -228,7 +227,7 @@ fn one_who_answers_without_the_key_is_not_believed() {
     see_the_end(&raw);
 }
 
-/// A file of keys, gone afterwards.
+/// A key file that is removed on drop.
 struct KeyFile(PathBuf);
 
 impl KeyFile {
@@ -251,7 +250,7 @@ impl Drop for KeyFile {
     }
 }
 
-/// The steps of docs/connections.md: at each, every pair of hosts that took it or did not meets both ways.
+/// The steps of docs/connections.md: after each, every pair of hosts that did or did not take it connects both ways.
 #[test]
 fn keys_are_exchanged_without_an_interruption() {
     let _alone = alone();

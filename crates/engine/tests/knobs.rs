@@ -1,4 +1,4 @@
-//! Settings that change how a connection behaves, each seen from the other side.
+//! Settings that change the behaviour of a connection, each observed from the other side.
 
 mod common;
 
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use common::{PATIENCE, SEND, Side, admit, join, loopback, pair};
 use verbena_nic::{QpState, Status, Wc};
 
-/// B polls until a message is there and stays away afterwards; how long A waits to be told that it arrived.
+/// B polls until a message is there and stops polling; returns how long A waits for its acknowledgement.
 fn acknowledged_after(a: &Side, b: &Side) -> Duration {
     b.receive(1, &[b.sge(0, 64)]);
     let mut some = [Wc::BLANK; 4];
-    // Often enough for the connection to be lent to us.
+    // Often enough for the connection to be lent to this thread.
     for _ in 0..20 {
         assert_eq!(b.cq.poll(&mut some), 0);
     }
@@ -25,17 +25,17 @@ fn acknowledged_after(a: &Side, b: &Side) -> Duration {
     began.elapsed()
 }
 
-/// The peer of a polling program that does something else after a message waits once, not each time.
+/// If a polling program does something else after a message, its peer waits once, not each time.
 #[test]
 fn acknowledgements_that_were_put_off_for_too_long_are_not_put_off_again() {
     let slow = Duration::from_millis(400);
     let (a, b) = (Side::new(&[]), Side::new(&[("lend_time", "500ms")]));
     join(&a, &b);
-    // A new connection puts nothing off.
+    // A new connection delays nothing.
     for _ in 0..100 {
         acknowledged_after(&a, &b);
     }
-    // Whether the first one is put off depends on who reads it; without the memory of it nearly all would be.
+    // Whether the first one is delayed depends on the thread that reads it; without the backoff nearly all would be.
     let late = (0..6)
         .filter(|_| acknowledged_after(&a, &b) >= slow)
         .count();
@@ -46,7 +46,7 @@ fn acknowledgements_that_were_put_off_for_too_long_are_not_put_off_again() {
     assert!(acknowledged_after(&a, &b) < slow, "never");
 }
 
-/// One that polls on as fast as messages come acknowledges them now and then all the same.
+/// A program that polls as fast as messages arrive acknowledges them after a limit all the same.
 #[test]
 fn acknowledgements_are_due_after_so_many_requests_or_bytes() {
     for (key, value, bytes) in [("ack_requests", "1", 64), ("ack_bytes", "32K", 60_000)] {
@@ -82,7 +82,7 @@ fn a_standard_peer_waits_for_a_receive_as_long_as_the_setting_says() {
     assert!(took >= early && took < early * 4, "{took:?}");
 }
 
-/// A standard responder by hand: takes the Request, agrees without the extensions, and says nothing of itself.
+/// A standard responder without the adapter's code: reads the Request, agrees without the extensions, and sends nothing of its own.
 fn silent_responder() -> (
     std::net::SocketAddr,
     std::thread::JoinHandle<std::net::TcpStream>,
@@ -103,7 +103,7 @@ fn silent_responder() -> (
     (at, peer)
 }
 
-/// Everything that comes until nothing comes for a while.
+/// Everything that arrives until nothing arrives for a while.
 fn what_comes(raw: &mut std::net::TcpStream) -> Vec<u8> {
     let (mut all, mut some) = (Vec::new(), [0; 4096]);
     while let Ok(n @ 1..) = raw.read(&mut some) {
@@ -119,9 +119,9 @@ fn a_standard_peer_that_says_nothing_is_nudged_once() {
     const SENT: usize = 2 + 18 + 8 + 4;
     for (nudge, sends, answers, expected) in [
         ("20ms", true, false, SENT + EMPTY_WRITE.len()),
-        // It is told nothing that it could have missed.
+        // Nothing was sent that it could have missed.
         ("20ms", false, false, 0),
-        // It is well.
+        // The peer has answered.
         ("100ms", true, true, SENT),
         ("0s", true, false, SENT),
     ] {
@@ -147,7 +147,7 @@ fn a_standard_peer_that_says_nothing_is_nudged_once() {
     }
 }
 
-/// To a peer of our kind without the extensions it means nothing, whatever it has agreed on.
+/// A peer of our kind without the extensions ignores it, whatever was negotiated.
 #[test]
 fn a_nudge_is_harmless() {
     for rtr in ["none", "write", "read"] {
@@ -190,7 +190,7 @@ fn a_responder_speaks_first_after_a_while() {
                     .unwrap();
                 assert!(raw.read(&mut sent).is_err(), "silent until the first frame");
             }
-            // Its own first frame is welcome before and after.
+            // The peer's own first frame is accepted before and after.
             raw.write_all(b"\0\x12\x41\x43\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0")
                 .unwrap();
             let mut ended = side.statuses(2);
@@ -201,7 +201,7 @@ fn a_responder_speaks_first_after_a_while() {
     }
 }
 
-/// A close right behind the Terminate overtakes siw's own establishment.
+/// A close directly after the Terminate overtakes siw's own establishment.
 #[test]
 fn a_new_standard_peer_has_time_between_terminate_and_close() {
     let a = Side::new(&[("rtr", "none"), ("crc", "off")]);
@@ -210,11 +210,11 @@ fn a_new_standard_peer_has_time_between_terminate_and_close() {
     let mut raw = peer.join().unwrap();
     raw.set_read_timeout(Some(PATIENCE)).unwrap();
     let began = Instant::now();
-    // A message of an unknown queue.
+    // A message on an unknown queue.
     raw.write_all(b"\0\x12\x41\x43\0\0\0\0\0\0\0\x09\0\0\0\x01\0\0\0\0\0\0\0\0")
         .unwrap();
     let said = what_comes(&mut raw);
     assert!(began.elapsed() >= Duration::from_millis(100));
-    // RDMAP's opcode of a Terminate.
+    // The RDMAP opcode of a Terminate.
     assert_eq!(said.get(3), Some(&0x47), "{said:x?}");
 }

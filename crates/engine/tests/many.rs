@@ -1,5 +1,5 @@
-//! Ten thousand connected queue pairs, one end per process: set up, a message on each, torn down, nothing left.
-//! A process that may not have so many descriptors takes a tenth, and says so.
+//! Ten thousand connected queue pairs, one end per process: connected, a message on each, destroyed, nothing left.
+//! If the descriptor limit is too low, a tenth is used, and the test prints so.
 
 mod common;
 
@@ -13,7 +13,7 @@ use verbena_engine::{QueuePair, QueuePairOptions};
 use verbena_nic::wr::Data;
 use verbena_nic::{Flags, ReceiveWr, SendWr, Status};
 
-/// Dials under way at once; the other side takes no more than 512.
+/// Connects in progress at once; the other side accepts at most 512 half-open ones.
 const WINDOW: usize = 256;
 
 fn count() -> usize {

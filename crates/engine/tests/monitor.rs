@@ -1,4 +1,4 @@
-//! Watching a process from outside: every event once or counted as missed, nobody held up, nobody else let in.
+//! Watching a process by its monitor: every event is reported or counted as missed, nothing waits for a watcher, and other users are rejected.
 
 mod common;
 
@@ -37,7 +37,7 @@ fn pin(side: &Side, pin: u16) {
     side.engine.inject(cause, Origin::NOWHERE).unwrap();
 }
 
-/// A line but for its time.
+/// A line without its time.
 fn words(line: &str) -> &str {
     line.split_once(' ').unwrap().1
 }
@@ -54,7 +54,7 @@ fn who_reads_sees_everything_and_who_does_not_is_told_how_much_it_missed() {
             format!("global general_purpose pin={n}")
         );
     }
-    // Nobody reads meanwhile, and nobody waits for that.
+    // The watcher does not read meanwhile, and the adapter does not wait for it.
     const MANY: u64 = 20_000;
     for n in 0..MANY {
         pin(&side, n as u16);
@@ -91,10 +91,10 @@ fn few_watch_at_once_and_leave_nothing_behind() {
         let refused = line(&mut more);
         assert!(refused.starts_with(REFUSED), "{refused}");
         drop(more);
-        // Nobody has anything to say here.
+        // A watcher that sends anything is disconnected.
         all[0].get_ref().write_all(b"hello").unwrap();
         let end = all[0].read_to_end(&mut Vec::new());
-        // Its words were not read, so the end may be a reset; what it must not be is silence.
+        // Its bytes were not read, so the end may be a reset; it must not be a timeout.
         let silent = |error: std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
         assert!(!end.is_err_and(silent), "sent away");
         drop(all);
@@ -127,7 +127,7 @@ fn as_stranger() {
     }
 }
 
-/// Another user can only be played by root.
+/// Only root can act as another user.
 #[test]
 fn strangers_are_sent_away() {
     let _alone = alone();

@@ -1,4 +1,4 @@
-//! Multicast of datagrams: every queue pair that is attached, on every adapter, but never the sender.
+//! Multicast datagrams: delivered to every attached queue pair on every adapter, but never to the sender.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn a_group_across_adapters_gets_everything_but_its_own() {
         b.receive(2, 4096, 100);
         let scatter = &[b.sge(8192, 100)];
         second.post_receive(&ReceiveWr { id: 3, scatter }).unwrap();
-        // The first is attached itself and hears nothing, the last is not and is heard by all.
+        // The first is attached itself and gets no copy; the last is not attached, and all get its datagrams.
         let words = pattern(30, round);
         assert!(a.memory.write(0, &words));
         a.send(4, to_group(&a, group), &[a.sge(0, 30)]);
@@ -46,7 +46,7 @@ fn a_group_across_adapters_gets_everything_but_its_own() {
         assert_eq!(complete(&b.cq, 2)[0].src_qp, c.ud.number().get());
         assert_eq!(complete(&c.cq, 1)[0].id, 5);
     }
-    // Detached, it hears nothing; others do.
+    // Detached, it gets nothing; others do.
     assert!(b.ud.detach(group) && !b.ud.detach(group));
     let before = b.ud.view().counters;
     let scatter = &[b.sge(8192, 100)];
@@ -60,7 +60,7 @@ fn a_group_across_adapters_gets_everything_but_its_own() {
 fn a_group_of_the_other_family() {
     let _alone = alone();
     let group: IpAddr = "ff12::7777".parse().unwrap();
-    // Linux has no route for such groups on the loopback interface, so it needs another one.
+    // Linux has no route for such groups on the loopback interface, so another one is needed.
     let own = verbena_engine::sys::interfaces().unwrap();
     let usable = |ip: &IpAddr| match ip {
         IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local(),
@@ -80,7 +80,7 @@ fn a_group_of_the_other_family() {
     ));
 }
 
-/// A thread that polls reads several sockets: one that never runs dry does not keep it from the others.
+/// A polling thread reads several sockets: one that always has input does not starve the others.
 #[test]
 fn noise_at_one_socket_does_not_drown_another() {
     let _alone = alone();

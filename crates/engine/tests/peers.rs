@@ -1,4 +1,4 @@
-//! Peers that die, stop, and go on, at any moment under traffic (docs/connections.md, "Failures").
+//! Peers that die, stop, and continue, at any moment under traffic (docs/connections.md, "Failures").
 
 mod common;
 #[path = "peers/network.rs"]
@@ -15,7 +15,7 @@ use verbena_nic::Wc;
 use verbena_nic::wr::Remote;
 use verbena_nic::{QpState, QpType, Status};
 
-/// Work that is never more than this before the peer.
+/// Limit of outstanding requests.
 const AHEAD: usize = 48;
 
 #[test]
@@ -25,11 +25,11 @@ fn as_child() {
     }
 }
 
-/// Posts work of all kinds, and collects what becomes of it.
+/// Posts work of all kinds, and collects the completions.
 struct Traffic<'a> {
     side: &'a Side,
     remote: Remote,
-    /// How many Sends may still be posted.
+    /// Sends that may still be posted.
     sends: u64,
     posted: u64,
     ended: Vec<(u64, Status)>,
@@ -91,8 +91,8 @@ fn meet(settings: &[(&str, &str)]) -> (Peer, Side, Remote) {
     (peer, side, remote)
 }
 
-/// The iWARP personality has no flow control for Sends: one that finds no receive is fatal, and a target
-/// without a processor posts none in time. There, only as many are sent as it posted in advance.
+/// The iWARP personality has no flow control for Sends: one without a receive is fatal, and a stopped target
+/// posts none in time. There, only as many are sent as it posted in advance.
 fn traffic<'a>(side: &'a Side, remote: Remote, settings: &[(&str, &str)]) -> Traffic<'a> {
     let iwarp = settings.contains(&("personality", "iwarp"));
     Traffic {
@@ -104,7 +104,7 @@ fn traffic<'a>(side: &'a Side, remote: Remote, settings: &[(&str, &str)]) -> Tra
     }
 }
 
-/// What was outstanding ends: one request with what the loss is called, the others flushed, in order.
+/// All outstanding requests complete: one with the error of the loss, the others flushed, in order.
 #[test]
 fn a_peer_that_is_killed_leaves_no_work_behind() {
     let kinds: [(&[(&str, &str)], Status); 3] = [
@@ -125,7 +125,7 @@ fn a_peer_that_is_killed_leaves_no_work_behind() {
         let failed = traffic.ended.iter().filter(|(_, s)| *s != Status::Success);
         let failed: Vec<_> = failed.map(|(_, s)| *s).collect();
         if side.qp.state() == QpState::Rts {
-            // Nothing was outstanding: only work notices.
+            // Nothing was outstanding: only new work notices.
             assert!(failed.is_empty());
             continue;
         }
@@ -163,8 +163,8 @@ fn a_peer_that_is_stopped_and_continued_loses_nothing() {
     }
 }
 
-/// docs/connections.md: a program that is stopped is not dead, but it is not waited for without an end either. Here its window
-/// is shut, or it has taken a small request and does not answer it.
+/// docs/connections.md: a stopped program is not dead, but the wait for it is bounded. Here its window is zero, or it has received a
+/// small request and does not answer it.
 #[test]
 fn a_peer_that_stays_stopped_has_stalled() {
     let small = |side: &Side, remote| side.post(0, read_from(remote), &[side.sge(0, 8)]);
@@ -199,7 +199,7 @@ fn a_peer_that_stays_stopped_has_stalled() {
     }
 }
 
-/// A queue pair that only receives, or does nothing, has no request that could fail.
+/// A queue pair that only receives, or is idle, has no request that could fail.
 #[test]
 fn a_killed_peer_is_noticed_by_receivers() {
     for (personality, qp_type) in [

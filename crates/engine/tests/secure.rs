@@ -1,5 +1,5 @@
-//! A setuid program and its caller: the caller's environment and home name no file and set nothing, and a file that is no
-//! configuration is not shown. Only root can make such a program; without it this is said, and in CI it fails.
+//! A setuid program and its caller: the caller's environment and home directory name no file and set nothing, and the contents of a file
+//! that is no configuration are not shown. Only root can make such a program; without root the test prints a note, and in CI it fails.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -12,10 +12,10 @@ use verbena_engine::config::Config;
 
 const SECRET: &str = "root:$y$j9T$notforcallers:19700:0:99999:7:::";
 const NOBODY: u32 = 65_534;
-/// Set in the process that the tests below start. A name of ours would be taken for a setting.
+/// Set in the process that the tests below start. A name with the project's prefix would be taken for a setting.
 const LOAD: &str = "SECURE_TEST_LOAD";
 
-/// What the program does that is made setuid: a test of this very file, so that it needs no other.
+/// What the setuid program runs: a test of this very file, so that no other program is needed.
 #[test]
 fn load() {
     if std::env::var_os(LOAD).is_none() {
@@ -27,8 +27,8 @@ fn load() {
     }
 }
 
-/// Held while a program is written or started: a process that is started meanwhile has the file open for writing until it runs a program
-/// of its own, and the file cannot be executed that long (ETXTBSY).
+/// Held while a program is written or started: a process forked meanwhile has the file open for writing until its exec, and the file
+/// cannot be executed that long (ETXTBSY).
 static PROGRAMS: Mutex<()> = Mutex::new(());
 
 struct Folder(PathBuf);
@@ -58,7 +58,7 @@ impl Drop for Folder {
     }
 }
 
-/// What [`load`] says in `program` with this environment alone.
+/// What [`load`] prints in `program` with only this environment.
 fn said(program: &Path, user: Option<u32>, environment: &[(&str, &Path)]) -> String {
     let mut command = Command::new(program);
     command.args(["load", "--exact", "--nocapture"]);
@@ -99,7 +99,7 @@ fn setuid_programs_ignore_environment_and_home() {
         &[("XDG_CONFIG_HOME", &home)],
         &[("VERBENA_HALF_OPEN", nine)],
     ];
-    // The same file without the bit listens to its caller: what follows is the bit's doing.
+    // The same file without the bit follows its caller's environment: so the bit makes the difference.
     fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
     assert!(said(&program, Some(NOBODY), cases[0]).contains("a file that can be read"));
     assert_eq!(said(&program, Some(NOBODY), cases[1]), "half_open 7");
@@ -115,7 +115,7 @@ fn setuid_programs_ignore_environment_and_home() {
     }
 }
 
-/// Whoever may read the file learns from a message where it is wrong, and others no word of it.
+/// The message shows a caller that may read the file where it is wrong, and other callers nothing of its contents.
 #[test]
 fn files_that_are_no_configuration_are_not_shown() {
     let folder = Folder::new("shadow");

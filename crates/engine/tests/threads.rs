@@ -1,4 +1,4 @@
-//! Many threads at one adapter: nobody is forgotten, nobody waits for ever, whatever else is going on.
+//! Many threads at one adapter: no wake-up is lost and no thread waits for ever, whatever the others do.
 
 mod common;
 
@@ -16,17 +16,17 @@ use verbena_nic::qp::PostError;
 use verbena_nic::wr::Data;
 use verbena_nic::{Arm, Flags, ReceiveWr, SendOp, SendWr, Status};
 
-/// Longer than any test here takes, on a busy machine.
+/// Longer than any test here takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
-/// A sleeper that has work and is not told for so long has been forgotten.
+/// A sleeper with work that is not notified for this long has missed a wake-up.
 const FORGOTTEN: Duration = Duration::from_secs(2);
 
-/// Has the queue ring for a sleeper.
+/// Registers a listener that notifies a channel.
 fn bell(side: &Side) -> Receiver<()> {
     let (wake, woken) = mpsc::channel();
     let wake = Mutex::new(wake);
     side.cq.listen(Some(Arc::new(move || {
-        // The sleeper may have gone.
+        // The receiver may be gone.
         let _ = wake.lock().unwrap().send(());
     })));
     woken
@@ -46,7 +46,7 @@ fn try_post(side: &Side, id: u64, op: SendOp, len: usize) -> bool {
     }
 }
 
-/// Polls `polls` times, and sleeps until the queue tells if nothing came; true if something did.
+/// Polls `polls` times, and sleeps until a notification if nothing came; true unless a wake-up was missed.
 fn doze(side: &Side, woken: &Receiver<()>, polls: u64, mut took: impl FnMut(u64)) -> bool {
     let mut some = [Wc::BLANK; 16];
     let mut any = false;
@@ -66,7 +66,7 @@ fn doze(side: &Side, woken: &Receiver<()>, polls: u64, mut took: impl FnMut(u64)
         return true;
     }
     side.cq.arm(Arm::Next);
-    // What came before the arming does not tell.
+    // Completions before the arming do not notify.
     if !poll(&mut any) && woken.recv_timeout(FORGOTTEN).is_err() {
         return false;
     }
@@ -75,7 +75,7 @@ fn doze(side: &Side, woken: &Receiver<()>, polls: u64, mut took: impl FnMut(u64)
     true
 }
 
-/// Both sides poll a while, as programs do, then arm and sleep: lending and taking back at every turn.
+/// Both sides poll for a while, as programs do, then arm and sleep: lending and returning at every turn.
 #[test]
 fn sleepers_at_both_ends_are_never_forgotten() {
     within(LIMIT, || {
@@ -118,7 +118,7 @@ fn sleepers_at_both_ends_are_never_forgotten() {
     });
 }
 
-/// Posters, pollers, a sleeper, resizing, registering, and queue pairs that come and go on the same queues.
+/// Posting, polling, sleeping, resizing, registering, and queue pairs that come and go on the same queues.
 #[test]
 fn everything_at_once() {
     within(LIMIT, || {
@@ -140,7 +140,7 @@ fn everything_at_once() {
             for _ in 0..3 {
                 s.spawn(|| {
                     while on() {
-                        // Completions that nobody has polled yet must fit their queue.
+                        // Unpolled completions must fit their queue.
                         if behind() > 2000 {
                             std::thread::yield_now();
                             continue;
@@ -200,7 +200,7 @@ fn everything_at_once() {
             s.spawn(|| {
                 let door = b.engine.listen(loopback(), 4).unwrap();
                 while on() {
-                    // On the queue that the pollers poll; the other end has its own, so that the sleeper counts right.
+                    // On the queue that is polled; the other end has its own, so that the sleeper's counts are right.
                     let cq = b.engine.create_cq(16).unwrap();
                     let (one, two) = (
                         make_qp(&a.engine, &a.cq, a.pd),
@@ -227,7 +227,8 @@ fn everything_at_once() {
     });
 }
 
-/// Small socket buffers (not smaller than a segment of loopback, or TCP itself dawdles): every other write finds no room, and whoever finds none asks for it while others take that back.
+/// With small socket buffers (not smaller than a loopback segment, or TCP itself is slow) every other write finds no room, and
+/// interest in room is set and cleared concurrently.
 #[test]
 fn room_to_write_is_never_forgotten() {
     within(LIMIT, || {
@@ -256,7 +257,7 @@ fn room_to_write_is_never_forgotten() {
                     s.spawn(move || work(a, b, seed));
                     s.spawn(move || work(b, a, seed + 9));
                 }
-                // Sleepers: a thread that polls would find the room by itself.
+                // Sleeping threads: a polling thread would find the room by itself.
                 for side in [&a, &b] {
                     s.spawn(move || {
                         let woken = bell(side);
@@ -272,7 +273,7 @@ fn room_to_write_is_never_forgotten() {
     });
 }
 
-/// A standard peer's long message waits in the socket for its receive, and is then read to its end with nobody polling.
+/// A standard peer's long message waits in the socket for its receive, and is then read to its end without a polling thread.
 #[test]
 fn a_message_that_waited_is_read_to_its_end() {
     within(LIMIT, || {
@@ -292,7 +293,7 @@ fn a_message_that_waited_is_read_to_its_end() {
     });
 }
 
-/// A thread that polls may be the one that ends a connection.
+/// A polling thread may be the one that ends a connection.
 #[test]
 fn a_poller_can_end_a_connection() {
     within(LIMIT, || {

@@ -1,4 +1,4 @@
-//! Which files of keys are taken.
+//! Tests of which key files are accepted.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::Keys;
 use crate::config::Config;
 
-/// A file of this test, gone afterwards.
+/// A file that is removed when this is dropped.
 struct Temporary(PathBuf);
 
 impl Temporary {

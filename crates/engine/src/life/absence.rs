@@ -1,6 +1,6 @@
-//! Requests that wait for a peer which is not there.
-//! It promises that they fail when the peer has been absent for as long as the program allows, whoever has called in vain
-//! meanwhile. It refuses to count while nothing waits.
+//! The time limit for requests that wait for an absent peer.
+//! They fail when the peer has been absent for `patience` since the first of them was posted, regardless of calls made meanwhile.
+//! No time runs while no request waits.
 
 use verbena_nic::Qp;
 use verbena_stream::Time;
@@ -9,7 +9,7 @@ use super::{Life, Stage, State};
 use crate::sys;
 
 impl Life {
-    /// Requests were posted while no peer is there: its time runs from the first of them.
+    /// Requests were posted while no peer is connected: the time runs from the first of them.
     pub(crate) fn miss_peer(&self) {
         let mut state = self.state.lock();
         match state.stage {
@@ -32,12 +32,12 @@ impl Life {
         let patience = expected.options.slot.patience();
         let since = *state.missed.get_or_insert_with(sys::now);
         if let Some(patience) = patience {
-            // The same time again is the same timer.
+            // Setting the same time again sets no second timer.
             self.shard.at(since + patience, self.token);
         }
     }
 
-    /// Requests that wait for a peer that cannot be reached fail after as long as the program allows.
+    /// Fails the requests if the peer has been absent for `patience`.
     pub(super) fn give_up(&self, now: Time) {
         let state = self.state.lock();
         let Some((expected, since)) = state.expected.as_ref().zip(state.missed) else {
@@ -51,7 +51,7 @@ impl Life {
         let qp = expected.options.qp.clone();
         drop(state);
         if now < since + patience {
-            // The program has become more patient.
+            // `patience` was raised since the timer was set.
             return self.shard.at(since + patience, self.token);
         }
         self.core.act(&qp, Qp::handle_peer_dead);

@@ -1,4 +1,4 @@
-//! A queue pair that found no room goes on when there is some, whoever reads the socket at the time.
+//! Tests that a queue pair that found no room continues when there is some, whichever thread reads the socket.
 
 use core::time::Duration;
 
@@ -10,7 +10,7 @@ use verbena_nic::{Flags, QpState, Wc};
 use super::*;
 use crate::{Config, Engine, UdOptions, UdPair};
 
-/// A queue pair with ten sends that wait, as if the socket had had no room for the first.
+/// A queue pair with ten posted sends, as if the socket had had no room for the first.
 fn blocked(engine: &Engine, cq: &crate::CompletionQueue) -> UdPair {
     let pd = engine.function().allocate_pd().unwrap();
     let options = UdOptions {
@@ -38,7 +38,7 @@ fn blocked(engine: &Engine, cq: &crate::CompletionQueue) -> UdPair {
         };
         ud.post_sends(&[wr]).unwrap();
     }
-    // Without the hands: nobody sends.
+    // On the `nic` object directly, so that no thread transmits.
     assert!(ud.resident.qp.modify(QpState::Rts, &mut Outbox::new()));
     assert_eq!(ud.view().sends, 10);
     ud
@@ -77,7 +77,7 @@ fn without_room_in_the_system_it_tries_again_later() {
     let engine = Engine::new(config).unwrap();
     let cq = engine.create_cq(100).unwrap();
     let ud = blocked(&engine, &cq);
-    // It does not send now, which looks as if the system had no room although the socket has.
+    // In SQD it does not send, as if sends found no room although the socket polls writable.
     assert!(ud.resident.qp.modify(QpState::Sqd, &mut Outbox::new()));
     let mailbox = &ud.resident.boxes[0];
     mailbox.want_room(&ud.resident);

@@ -1,6 +1,5 @@
-//! An event as a line of text: when, whose business, what, and the numbers of what it is about.
-//! Every line is `SECONDS CLASS EVENT KEY=VALUE…` with one blank between words and none in them; lines end with a newline.
-//! It refuses to judge what is worth a line.
+//! An event as a line of text: time, class, event, and the numbers of the objects concerned.
+//! Every line is `SECONDS CLASS EVENT KEY=VALUE…` with single blanks between fields and none in them; lines end with a newline.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,7 +7,7 @@ use crate::access::Refusal;
 use verbena_nic::eqe::{Class, OnChannel};
 use verbena_nic::{Cause, Event, Reason};
 
-/// What happened, now.
+/// The line of an event that happened now.
 pub(super) fn event(cause: Cause) -> String {
     let class = match cause.class() {
         Class::Rdma => "rdma",
@@ -19,7 +18,7 @@ pub(super) fn event(cause: Cause) -> String {
     format!("{} {class} {}\n", time(), words(cause))
 }
 
-/// A source was refused.
+/// The line of a refused source address.
 pub(super) fn refusal(refusal: &Refusal) -> String {
     let source = match refusal.source {
         Some(source) => source.to_string(),
@@ -32,7 +31,7 @@ pub(super) fn refusal(refusal: &Refusal) -> String {
     )
 }
 
-/// So many lines are missing here.
+/// The line that stands for `count` lines that were dropped.
 pub(super) fn missed(count: u64) -> String {
     format!("{} monitor missed count={count}\n", time())
 }

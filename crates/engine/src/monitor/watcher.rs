@@ -1,6 +1,6 @@
-//! One who watches the events of an adapter.
-//! It promises whole lines in the order of what happened, and to say how many are missing where the reader was too slow.
-//! It refuses to wait and to keep lines: what the reader's socket has no room for is counted.
+//! A client that watches the events of an adapter.
+//! Lines are sent whole and in the order of the events. A line for which the client's socket has no room is dropped and counted, and
+//! the count is sent as a line when there is room. Nothing blocks and no line is queued.
 
 use std::sync::{Arc, Weak};
 
@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::shard::{Served, Shard, next_token};
 use crate::sys::{Interest, Ready, Visitor};
 
-/// The reader is gone, or there is room for it again.
+/// Wakes when the client is gone or has room again.
 const GONE_OR_ROOM: Interest = Interest {
     read: true,
     write: true,
@@ -27,7 +27,7 @@ pub(super) struct Watcher {
     shard: Arc<Shard>,
     token: u64,
     visitor: Visitor,
-    /// Events since the reader had no room; while there are any, the shard waits for room.
+    /// Lines dropped since the client had no room; while it is not zero, the shard waits for room.
     missed: Mutex<u64>,
     _place: Place,
 }
@@ -53,7 +53,7 @@ impl Watcher {
             return Err(error.into());
         }
         let observer = watcher.clone();
-        // Whoever has read the greeting misses nothing from then on, and sees nothing before it.
+        // Held until the greeting is sent: a client that has read it misses no event from then on, and sees none from before.
         let _first = watcher.missed.lock();
         core.observers
             .add(watcher.token, Arc::new(move |cause| observer.show(cause)));
@@ -69,20 +69,20 @@ impl Watcher {
     }
 
     fn say(&self, line: impl FnOnce() -> String) {
-        // Held while it is sent, which does not wait: lines stand in the order of their times.
+        // Held while the line is sent, which does not block: lines are in the order of their times.
         let mut missed = self.missed.lock();
         if *missed > 0 {
             *missed += 1;
             return;
         }
-        // A reader that is gone is noticed by the shard.
+        // The shard notices a client that is gone.
         if let Ok(false) = self.visitor.send(line().as_bytes()) {
             *missed = 1;
             let _ = self.shard.arm(&self.visitor, self.token, GONE_OR_ROOM);
         }
     }
 
-    /// There may be room again.
+    /// Sends the count of dropped lines, if there is room now.
     fn report(&self) {
         let mut missed = self.missed.lock();
         let told = *missed == 0 || self.visitor.send(line::missed(*missed).as_bytes()) == Ok(true);
@@ -104,7 +104,7 @@ impl Served for Watcher {
             self.report();
             return;
         }
-        // Gone, or it said something.
+        // The client is gone, or sent something.
         self.shard.unwatch(&self.visitor);
         self.shard.forget(self.token);
         if let Some(core) = self.core.upgrade() {
@@ -116,7 +116,7 @@ impl Served for Watcher {
     fn expire(self: Arc<Self>, _: Time) {}
 
     fn stop(self: Arc<Self>) {
-        // The last events are still to come (N8), on other threads: it watches on as long as the adapter is there.
+        // The last events are still to come (N8), on other threads: it stays registered as long as the adapter exists.
         if *self.missed.lock() > 0 {
             self.report();
         }

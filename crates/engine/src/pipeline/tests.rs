@@ -1,4 +1,4 @@
-//! Tests of the pipeline where it ends: an adapter that is down.
+//! Tests of the pipeline of an adapter that is down.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::handler::HandlerOptions;
 
-/// E2: an event that could not be told. Who sleeps is woken, and whatever is new is refused with the reason.
+/// E2: an event that could not be reported. Sleeping threads are woken, and new requests fail with the reason.
 #[test]
 fn an_adapter_that_is_down_says_so_and_can_be_shut_down() {
     let config = Config::from_parts(None, core::iter::empty()).unwrap();

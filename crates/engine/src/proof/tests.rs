@@ -1,4 +1,4 @@
-//! Tests of proofs: who knows the key is believed, and nobody else.
+//! Tests of proofs: only a side that has the key is accepted.
 
 use verbena_wire::ext::QpType;
 use verbena_wire::number::Qpn;
@@ -77,7 +77,7 @@ fn a_request_and_its_reply_are_proven_with_their_words() {
     assert_eq!(reply_proven_by(&ours, 5, &reply, b"welcome"), Some(key));
     assert_eq!(reply_proven_by(&ours, 6, &reply, b"welcome"), None);
     assert_eq!(reply_proven_by(&ours, 5, &reply, b"go away"), None);
-    // A Request is no Reply, nor the other way round; without a key nothing is proven.
+    // A Request's proof is not valid for a Reply, nor the other way round; without a key nothing is proven.
     assert_eq!(reply_proven_by(&ours, 5, &request, b"hello"), None);
     let nothing = Keyed {
         nonce: 5,
@@ -96,7 +96,7 @@ fn every_word_counts() {
         let mut bytes = signed.emit();
         bytes[at] ^= 1;
         if let Ok(other) = Call::parse(&bytes) {
-            // Reserved bytes are ignored, and so is a change in them.
+            // Reserved bytes are ignored, so a change in them does not matter.
             let same = Call {
                 proof: NO_PROOF,
                 ..other

@@ -1,6 +1,5 @@
-//! Queue pairs that are connected by hand: the programs tell each other number and address, and the queue pairs find each other.
-//! It promises that a number names one queue pair at a time, and that naming a peer is all that a program has to do.
-//! It refuses queue pairs with iWARP's manners: their connections have a manager.
+//! Queue pairs that are connected out of band: the programs exchange number and address, and the queue pairs connect to each other.
+//! A number names one queue pair at a time. Only queue pairs of the RoCE personality connect so; iWARP has a connection manager.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -13,18 +12,18 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::life::{Expected, Life};
 
-/// The peer of a queue pair that is connected by hand, as its program was told.
+/// The peer of an out-of-band connection, as the program was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// The address of ours that the peer was told.
+    /// Our address as the peer was told.
     pub local: IpAddr,
-    /// Its address.
+    /// The peer's address.
     pub address: IpAddr,
-    /// Its queue pair.
+    /// The peer's queue pair number.
     pub number: Qpn,
 }
 
-/// What makes a queue pair callable: a number, and who answers to it.
+/// The number of a callable queue pair, and its connection state.
 #[derive(Debug)]
 pub(super) struct Callable {
     core: Arc<Core>,
@@ -48,7 +47,7 @@ impl Callable {
         }
     }
 
-    /// Its queue pair is there: it can be called from now on.
+    /// Registers the queue pair: calls are answered from now on.
     pub(super) fn publish(&self) {
         self.core.calls.add(self.number, self.life.clone());
     }
@@ -72,15 +71,15 @@ impl QueuePair {
         self.callable.as_ref().map(|callable| callable.number)
     }
 
-    /// Names its peer and makes it ready to receive: one of the two calls the other, and when both programs have done
-    /// this the queue pairs are connected. Requests wait for that, but not longer than the peer may be absent.
+    /// Sets its peer and moves it to `Rtr`: one of the two calls the other, and they are connected when both programs have done this.
+    /// Requests posted before wait, but not longer than the peer may be absent.
     ///
     /// The queue pair must be in `Init`; it is in `Rtr` afterwards, and [`modify`](QueuePair::modify) to `Rts` lets it send.
     pub fn expect(&self, peer: Peer) -> Result<(), Error> {
         self.core.check()?;
         let qp = self.qp.init().name;
         let callable = self.callable.as_ref().ok_or(Error::NotCallable { qp })?;
-        // As 16 bytes every address is one of version 6: those that stand for one of version 4 are meant so.
+        // A GID is always 16 bytes: IPv4-mapped addresses stand for IPv4.
         let peer = Peer {
             local: peer.local.to_canonical(),
             address: peer.address.to_canonical(),

@@ -1,6 +1,5 @@
-//! How a queue pair behaves towards its peer: patience, retries, depths, first numbers.
-//! It promises that a change counts at once where the connection allows it, and for the next one else.
-//! It refuses to know defaults; the settings have them.
+//! Attributes of a queue pair towards its peer: timeouts, retries, depths, initial PSNs.
+//! A change takes effect at once where the connection allows it, otherwise with the next connection. Defaults come from the settings.
 
 use core::time::Duration;
 
@@ -12,29 +11,29 @@ use verbena_wire::ext::RnrTimer;
 
 use crate::connection::Slot;
 
-/// How a queue pair behaves towards its peer.
+/// Attributes of a queue pair towards its peer.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Manners {
-    /// How often a peer that has no receive is asked again.
+    /// How often a send is retried when the peer has no receive posted (`rnr_retry`).
     pub rnr_retry: RnrRetry,
-    /// How long a peer is told to wait when we have none.
+    /// The delay that a peer is told when no receive is posted here (`min_rnr_timer`).
     pub rnr_timer: RnrTimer,
-    /// How long a peer that owes an acknowledgement may be silent, or absent; `None` is for ever.
+    /// How long a peer that owes an acknowledgement may be silent or absent; `None` is unlimited.
     pub patience: Option<Duration>,
-    /// How long requests that a lost peer owes an answer go on waiting before they fail.
+    /// How long requests that a lost peer has not answered wait before they fail.
     pub grace: Duration,
-    /// Reads and atomics served at once; the engine's setting if not given. Counts for the next connection.
+    /// Reads and atomics served at once (IRD); the engine's setting if none. Used by the next connection.
     pub ird: Option<u16>,
-    /// Reads and atomics asked for at once; the engine's setting if not given. On a connection it can only fall.
+    /// Reads and atomics outstanding at once (ORD); the engine's setting if none. On a connection it can only be lowered.
     pub ord: Option<u16>,
-    /// Type of service (IPv4) or traffic class (IPv6) of what is sent. Counts for the next connection.
+    /// Type of service (IPv4) or traffic class (IPv6) of sent packets. Used by the next connection.
     pub traffic_class: Option<u8>,
-    /// For connections made by hand.
+    /// Initial packet sequence numbers, for out-of-band connections.
     pub psns: Option<Psns>,
 }
 
 impl Manners {
-    /// Tells the queue pair and its connection.
+    /// Applies the attributes to the queue pair and its connection.
     pub(crate) fn tell(&self, qp: &Qp, slot: &Slot, out: &mut Outbox) {
         slot.set_patience(self.patience);
         qp.set_rnr_retry(self.rnr_retry, out);

@@ -1,6 +1,6 @@
-//! A queue pair whose connection moves to another function under traffic (V1): taken out, put in elsewhere, or put back.
-//! It promises that a move which is refused leaves the connection where it was, flowing, and that the peer sees nothing of either.
-//! It refuses queue pairs that peers call by number, and channels of shared send queues.
+//! Migration of a queue pair's connection to another function under traffic (V1): taken out, put in elsewhere, or put back.
+//! A migration that fails leaves the connection where it was, in operation; the peer notices neither. Queue pairs that peers call by
+//! number and channels of shared send queues cannot migrate.
 
 use std::sync::Arc;
 
@@ -15,22 +15,22 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::queue::CompletionQueue;
 
-/// Where a connection shall go.
+/// Where a connection shall migrate to.
 #[derive(Debug, Clone, Copy)]
 pub struct Destination<'a> {
-    /// The function.
+    /// The engine of the function.
     pub engine: &'a Engine,
-    /// A domain of it.
+    /// A protection domain of that function.
     pub pd: Pd,
-    /// Where sends complete from now on.
+    /// Where sends complete from then on.
     pub send: &'a CompletionQueue,
-    /// Where receives complete from now on.
+    /// Where receives complete from then on.
     pub recv: &'a CompletionQueue,
-    /// Where receives come from, if they came from a shared queue.
+    /// The shared receive queue, required if the queue pair uses one.
     pub srq: Option<u32>,
 }
 
-/// A queue pair that did not move, and why. Its connection flows.
+/// A queue pair that did not migrate, and why. Its connection is in operation.
 #[derive(Debug)]
 pub struct Unmoved {
     /// The queue pair.
@@ -39,7 +39,7 @@ pub struct Unmoved {
     pub why: Error,
 }
 
-/// A connection between two queue pairs. Nobody touches its descriptors, and its peer waits.
+/// A connection between two queue pairs. No thread serves its sockets, and its peer waits.
 #[derive(Debug)]
 #[must_use = "its peer waits"]
 pub struct Departed {
@@ -50,10 +50,10 @@ pub struct Departed {
 }
 
 impl QueuePair {
-    /// Moves the connection to another queue pair, of another function or of the same. What is posted and not done goes along,
-    /// and so do completions that nobody has taken; memory stays where it is, and the connection still reaches it.
+    /// Moves the connection to another queue pair, of another function or of the same. Outstanding requests and unpolled completions
+    /// move too; memory stays where it is and remains accessible to the connection.
     pub fn migrate(self, to: Destination<'_>) -> Result<QueuePair, Box<Unmoved>> {
-        // What can be refused is, before the stream is interrupted.
+        // What can fail is checked before the stream is interrupted.
         if let Err(why) = self.check_fits(&to) {
             return Err(Box::new(Unmoved { qp: self, why }));
         }
@@ -70,7 +70,7 @@ impl QueuePair {
         }
     }
 
-    /// Completions that wait must fit where they go.
+    /// Unpolled completions must fit the queues they move to.
     fn check_fits(&self, to: &Destination<'_>) -> Result<(), Error> {
         to.engine.core.check()?;
         let init = self.qp.init();
@@ -103,14 +103,14 @@ impl QueuePair {
         let mut out = Outbox::new();
         let moving = connection.depart(&mut out);
         if moving.is_err() {
-            // Somebody may have left a request meanwhile and counted on us.
+            // Another thread may have queued a request meanwhile and left its transmission to this one.
             connection.send(&mut out);
         }
         self.core.deliver(&mut out);
         Ok((moving.map_err(stays)?, line))
     }
 
-    /// A queue pair for a connection that comes from elsewhere: another of this process, or another process.
+    /// A queue pair for a connection of another queue pair of this process (`from`), or of another process.
     pub(crate) fn expecting(
         to: &Destination<'_>,
         traits: Traits,
@@ -175,12 +175,12 @@ impl Departed {
         self.home.number()
     }
 
-    /// The manners of the queue pair that it was taken out of.
+    /// The attributes of the queue pair that it was taken out of.
     pub(crate) fn manners(&self) -> Manners {
         *self.home.manners.lock()
     }
 
-    /// Puts the connection into a fresh queue pair.
+    /// Puts the connection into a new queue pair.
     fn settle(self, to: Destination<'_>) -> Result<QueuePair, Box<(Departed, Error)>> {
         let traits = self.moving.image.traits();
         let made = QueuePair::expecting(&to, traits, Some(&self.home), self.manners())
@@ -206,7 +206,7 @@ impl Departed {
     /// Puts the connection back where it was.
     pub fn come_back(self) -> QueuePair {
         let Departed { home, moving, line } = self;
-        // If even that is refused the adapter is closing, and the connection ends with it.
+        // This fails only while the adapter shuts down; then the connection ends with it.
         if let Ok(connection) = Connection::expect(&home.core, line, moving.peer) {
             let _ = join(&home, &connection, moving);
         }
@@ -214,7 +214,7 @@ impl Departed {
     }
 }
 
-/// So many completions fit a queue.
+/// Checks that `needed` completions fit the queue.
 pub(super) fn check_room(cq: &Cq, needed: usize) -> Result<(), Error> {
     let free = cq.capacity().saturating_sub(cq.len());
     if needed > free {
@@ -224,7 +224,7 @@ pub(super) fn check_room(cq: &Cq, needed: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// The stream goes on.
+/// Resumes the stream in this queue pair.
 pub(super) fn join(
     qp: &QueuePair,
     connection: &Arc<Connection>,

@@ -1,6 +1,6 @@
-//! A connection on its way to another process of the machine (V1): plain data, and descriptors that go with it.
-//! It promises that nothing of the descriptors is touched before [`QueuePair::start`], so that a parcel can be unpacked while it
-//! is not known yet who will own the connection. It refuses what the queue pair's image refuses.
+//! A connection on its way to another process of the host (V1): plain data, and descriptors that accompany it.
+//! The descriptors are not used before [`QueuePair::start`], so that a parcel can be unpacked while the ownership of the connection is
+//! not decided yet.
 
 use core::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,33 +15,33 @@ use crate::connection::{Connection, Line, Moving};
 use crate::error::Error;
 use crate::sys::Socket;
 
-/// What goes to the other process, besides descriptors.
+/// The state that goes to the other process, besides descriptors.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Parcel {
-    /// The queue pair, which has a form and a sum of its own.
+    /// The queue pair's image, in its own format with a checksum.
     image: Vec<u8>,
     early: Vec<u8>,
     peer: SocketAddr,
     nudge: u64,
     manners: Manners,
-    /// Descriptors that go along.
+    /// The number of descriptors.
     descriptors: usize,
 }
 
 impl Parcel {
-    /// How many descriptors go along.
+    /// The number of descriptors that accompany it.
     pub fn descriptors(&self) -> usize {
         self.descriptors
     }
 
-    /// Who is at the other end.
+    /// The peer's address.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 }
 
 impl Departed {
-    /// What goes to the other process.
+    /// The state that goes to the other process.
     pub fn parcel(&self) -> Result<Parcel, Error> {
         let number = self.number();
         let stays = |why| verbena_nic::Error::Stays { number, why };
@@ -55,7 +55,7 @@ impl Departed {
         })
     }
 
-    /// And what goes along, in this order.
+    /// The descriptors that accompany it, in this order.
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let (socket, other) = (self.line.socket(), self.line.other());
         core::iter::once(socket)
@@ -65,7 +65,7 @@ impl Departed {
     }
 }
 
-/// A connection that came and is not begun: its queue pair is in `Reset`.
+/// A connection that was received and is not started: its queue pair is in `Reset`.
 #[derive(Debug)]
 pub struct Arriving {
     connection: Arc<Connection>,
@@ -73,7 +73,7 @@ pub struct Arriving {
 }
 
 impl QueuePair {
-    /// A queue pair for what another process sent.
+    /// Makes a queue pair for a connection that another process sent.
     pub fn unpack(
         to: &Destination<'_>,
         parcel: Parcel,
@@ -98,10 +98,10 @@ impl QueuePair {
         Ok((qp, Arriving { connection, moving }))
     }
 
-    /// All of these can begin: their queue pairs are as they were made, and completions that wait fit their queues. Asked
-    /// before it is decided who owns them, while they can still be given back.
+    /// Checks that all of these can start: their queue pairs are unchanged, and their unpolled completions fit the queues. Called
+    /// before the ownership is decided, while they can still be returned.
     pub fn check_start(all: &[(&QueuePair, &Arriving)]) -> Result<(), Error> {
-        // Several may go to one queue.
+        // Several may use one queue.
         let mut needs: Vec<(&Arc<Cq>, usize)> = Vec::new();
         for (qp, arriving) in all {
             qp.core.check()?;
@@ -123,7 +123,7 @@ impl QueuePair {
             .try_for_each(|(cq, needed)| check_room(cq, needed))
     }
 
-    /// What came begins: this process owns the connection from here on.
+    /// Starts the connection: this process owns it from now on.
     pub fn start(&self, arriving: Arriving) -> Result<(), Error> {
         let Arriving { connection, moving } = arriving;
         join(self, &connection, moving).map_err(|_| Error::NotConnectable {
@@ -134,7 +134,7 @@ impl QueuePair {
 }
 
 impl Arriving {
-    /// It belongs to another process after all; nothing of it was touched.
+    /// Drops the connection unused: another process owns it.
     pub fn forgo(self) {
         self.connection.forgo();
     }

@@ -1,6 +1,5 @@
-//! What a queue pair is, does and belongs to, in one answer (N1).
-//! It promises what was true at one moment for the queue pair, and a moment later for its queues and its connection.
-//! It refuses to change anything.
+//! The attributes, state and connection of a queue pair in one answer (N1).
+//! The queue pair's part is a consistent snapshot; handlers and addresses are read a moment later.
 
 use core::net::SocketAddr;
 
@@ -10,10 +9,10 @@ use super::QueuePair;
 use crate::error::Error;
 use crate::handler::HandlerId;
 
-/// A queue pair with its surroundings.
+/// A queue pair with its handlers and addresses.
 #[derive(Debug, Clone)]
 pub struct QueuePairInfo {
-    /// The queue pair itself: domain, rights, queues, state, work outstanding, first cause.
+    /// The queue pair itself: domain, access, queues, state, outstanding work, first error.
     pub qp: QpInfo,
     /// The handler of the queue that its sends complete in, if that has one.
     pub send_handler: Option<HandlerId>,
@@ -26,7 +25,7 @@ pub struct QueuePairInfo {
 }
 
 impl QueuePair {
-    /// Everything about it.
+    /// Queries the queue pair.
     pub fn query(&self) -> Result<QueuePairInfo, Error> {
         self.core.check()?;
         let qp = self.core.function.query_qp(self.number())?;

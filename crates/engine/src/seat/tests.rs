@@ -1,4 +1,4 @@
-//! Tests of functions by engines: shares, what is refused, what is given back, and that handles stay where they were made.
+//! Tests of virtual functions by engines: limits, errors, released resources, and that handles belong to one function.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn each_function_keeps_to_its_own_limits() {
         function.config().device_profile().unwrap().devices().len(),
         1
     );
-    // The physical function is where it was.
+    // The physical function is unchanged.
     physical.create_cq(8).unwrap();
     assert_eq!(physical.function().used().qps, 0);
 }
@@ -76,7 +76,7 @@ fn more_than_is_left_is_refused_with_both_numbers() {
     let said = refused.to_string();
     assert!(said.contains("1048576"), "{said}");
     assert!(said.contains(&left.to_string()), "{said}");
-    // What one had is free when it is gone, with all that was made of it.
+    // Its resources are free when it is gone with all its objects.
     let last = all.pop().unwrap();
     let queue = last.create_cq(8).unwrap();
     drop(last);
@@ -116,7 +116,7 @@ fn a_function_that_cannot_be_leaves_nothing_behind() {
     );
 }
 
-/// A function outlives the physical one's engine, and its end does not touch its neighbours.
+/// A function outlives the physical one's engine, and its end does not affect other functions.
 #[test]
 fn functions_end_one_by_one() {
     let physical = engine();
@@ -131,7 +131,7 @@ fn functions_end_one_by_one() {
     b.create_cq(1).unwrap();
 }
 
-/// V1: whatever one function made is refused by another, where numbers alone would name something else.
+/// V1: objects of one function are rejected by another, where numbers alone would name something else.
 #[test]
 fn handles_of_one_engine_are_refused_by_another() {
     let physical = engine();
@@ -159,7 +159,7 @@ fn handles_of_one_engine_are_refused_by_another() {
     let shared = physical.create_ssq(other, &theirs, sends).unwrap();
     foreign(function.create_channel(&shared, &ours, options).map(drop));
     foreign(physical.create_channel(&shared, &ours, options).map(drop));
-    // Handlers: an id is the function's own, or nobody's.
+    // Handlers: an id is valid for its own function only.
     let of_physical = physical.set_handler(&HandlerOptions::default()).unwrap();
     let unknown = function.create_cq_with(8, of_physical).map(drop);
     assert!(
@@ -169,7 +169,7 @@ fn handles_of_one_engine_are_refused_by_another() {
     assert!(ours.set_handler(Some(of_physical)).is_err());
     assert!(function.clear_handler(of_physical).is_err());
     physical.clear_handler(of_physical).unwrap();
-    // A connection that came to one is not accepted by a queue pair of another.
+    // A connection received by one function is not accepted by a queue pair of another.
     let listening = physical.listen("127.0.0.1:0".parse().unwrap(), 4).unwrap();
     let qp = function.create_qp(&ours, &ours, options).unwrap();
     let caller = function.create_qp(&ours, &ours, options).unwrap();

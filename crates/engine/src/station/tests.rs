@@ -1,4 +1,4 @@
-//! Tests of stations by themselves: what is refused is not kept, and no signal is taken that nobody serves.
+//! Tests of handler threads alone: one that fails to start is not kept, and no signal is accepted that would not be served.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn a_station_that_cannot_be_is_not_kept() {
     stations.stop(Duration::from_secs(1));
 }
 
-/// Who found the station a moment before it ended must serve the signal itself.
+/// A thread that found the station a moment before it ended must serve the signal itself.
 #[test]
 fn a_station_that_has_ended_takes_no_signal() {
     let (stations, core) = (Stations::default(), Weak::new());

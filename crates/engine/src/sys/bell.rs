@@ -1,6 +1,5 @@
-//! A bell: one side rings, the other finds it rung, by descriptor or by waiting (an eventfd).
-//! It promises that ringing never waits and that no ring before a look is lost; a counting bell gives each ring to one listener.
-//! It refuses to say who rang.
+//! A wake-up counter (eventfd) that can be polled by descriptor or waited for.
+//! Ringing never blocks, and no ring is lost; a plain bell is cleared as a whole, a counting one gives one ring to each reader.
 
 use core::time::Duration;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -11,19 +10,19 @@ use rustix::io::{Errno, retry_on_intr};
 use super::fd::Fd;
 use super::{Error, Result, cancel, now, poller};
 
-/// A bell.
+/// An eventfd.
 #[derive(Debug)]
 pub struct Bell {
     fd: Fd,
 }
 
 impl Bell {
-    /// A bell that is rung or not: looking takes all rings at once.
+    /// A bell that is rung or not: a read takes all rings at once.
     pub fn new() -> Result<Bell> {
         Bell::with(EventfdFlags::empty())
     }
 
-    /// A bell that counts: every look takes one ring. What completion channels need, where one ring is one event.
+    /// A semaphore: every read takes one ring. For completion channels, where one ring is one event.
     pub fn counting() -> Result<Bell> {
         Bell::with(EventfdFlags::SEMAPHORE)
     }
@@ -34,14 +33,14 @@ impl Bell {
         Ok(Bell { fd: fd.into() })
     }
 
-    /// Rings. A bell that was rung 2⁶⁴ − 2 times without a look stays rung, which is all that matters.
+    /// Rings. At the limit of 2⁶⁴ − 2 unread rings it stays rung, which is all that matters.
     pub fn ring(&self) {
         let one = 1_u64.to_ne_bytes();
-        // The descriptor is ours and open, so the only refusal there is means "as full as it gets".
+        // The descriptor is open, so the only possible error is EAGAIN at the limit.
         let _ = retry_on_intr(|| rustix::io::write(&self.fd, &one));
     }
 
-    /// Takes what was rung without waiting: all rings, or one of a counting bell; zero if there was none.
+    /// Takes the rings without blocking: all, or one of a counting bell; zero if there are none.
     pub fn clear(&self) -> u64 {
         let mut count = [0; 8];
         match retry_on_intr(|| rustix::io::read(&self.fd, &mut count)) {
@@ -50,9 +49,9 @@ impl Bell {
         }
     }
 
-    /// Waits until the bell is rung and takes it; false if nobody rang in time.
+    /// Waits until the bell is rung and takes it; false at the timeout.
     ///
-    /// Waits inside the C library, on purpose: a program may cancel a thread that asks for an event. No lock may be held.
+    /// A cancellation point on purpose: a program may cancel a thread that waits for an event. No lock may be held.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<bool> {
         let deadline = timeout.map(|timeout| now() + timeout);
         loop {
@@ -67,16 +66,16 @@ impl Bell {
         }
     }
 
-    /// Sleeps until somebody rang, the time is over, or a signal came.
+    /// Sleeps until the bell is rung, the timeout or a signal.
     fn sleep(&self, timeout: Option<Duration>) -> Result<()> {
         let mut bell = libc::pollfd {
             fd: self.fd.as_fd().as_raw_fd(),
             events: libc::POLLIN,
             revents: 0,
         };
-        // Rounded up, lest the last millisecond be spent spinning.
+        // Rounded up, so that the last millisecond is not spent spinning.
         let millis = timeout.map_or(-1, poller::millis);
-        // SAFETY: one entry, ours until the call returns.
+        // SAFETY: `bell` is one valid `pollfd` on this stack frame, which outlives the call; the count is 1.
         if unsafe { cancel::poll(&raw mut bell, 1, millis) } >= 0 {
             return Ok(());
         }

@@ -1,5 +1,5 @@
-//! Sleeping on a channel, on descriptors of ours and on a program's own at once.
-//! It promises to say which of the program's are ready, and that a signal ends the wait. It refuses to take rings.
+//! Waits on a channel, on the adapter's descriptors and on the program's own at once.
+//! It marks which of the program's descriptors are ready; a signal ends the wait. Rings of the channel are not taken.
 
 use core::time::Duration;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -9,19 +9,19 @@ use smallvec::SmallVec;
 
 use super::{Channel, Error, Result, cancel};
 
-/// A program's own descriptor, for one who sleeps on something else as well.
+/// A program's descriptor that a wait includes.
 #[derive(Debug, Clone, Copy)]
 pub struct Beside<'a> {
     /// The descriptor.
     pub fd: BorrowedFd<'a>,
-    /// It waits for room to write, too.
+    /// Wait for room to write, too.
     pub write: bool,
-    /// Trying would not say "nothing": set by the sleeper.
+    /// Set by the wait: a read or write would not return EAGAIN.
     pub ready: bool,
 }
 
 impl<'a> Beside<'a> {
-    /// Something to read.
+    /// Waits for input.
     pub fn read(fd: BorrowedFd<'a>) -> Beside<'a> {
         Beside {
             fd,
@@ -34,14 +34,14 @@ impl<'a> Beside<'a> {
 /// What ended a wait, apart from the program's descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Woken {
-    /// The channel is rung.
+    /// The channel has a ring.
     pub rung: bool,
-    /// One of ours is ready.
+    /// One of the adapter's descriptors is ready.
     pub served: bool,
 }
 
-/// Waits until the channel is rung, one of `ours` is readable or one of `others` ready, and marks those; `None` if a signal
-/// came or the time is over first.
+/// Waits until the channel is rung, one of `ours` is readable or one of `others` ready, and marks those; `None` after a signal
+/// or at the timeout.
 pub fn wait(
     channel: &Channel,
     ours: &[RawFd],
@@ -57,7 +57,7 @@ pub fn wait(
     let own = first.iter().chain(ours).map(|fd| watch(*fd, false));
     let theirs = others.iter().map(|o| watch(o.fd.as_raw_fd(), o.write));
     let mut all: SmallVec<[libc::pollfd; 8]> = own.chain(theirs).collect();
-    // A wait too long for the system's type is one without an end.
+    // A timeout too long for the system's type is treated as none.
     let limit = timeout.and_then(|timeout| {
         Some(libc::timespec {
             tv_sec: timeout.as_secs().try_into().ok()?,
@@ -67,7 +67,8 @@ pub fn wait(
     let limit = limit
         .as_ref()
         .map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: reads and writes a list of ours, reads a time of ours or none, and no mask.
+    // SAFETY: `list` and `len` describe the vector `all`, which outlives the call and is not accessed meanwhile; `limit` is null or points
+    // to the `timespec` above; a null mask leaves the signal mask as it is.
     let n = unsafe {
         let (list, len) = (all.as_mut_ptr(), all.len() as libc::nfds_t);
         cancel::ppoll(list, len, limit, core::ptr::null())

@@ -1,6 +1,6 @@
-//! Sockets as carriers: bytes go between a stream and the places a queue pair names, in one system call each way.
-//! It promises that the call neither waits nor raises a signal, and that places are touched only while their grants are held.
-//! It refuses to look at the bytes, and hands raw spans to the kernel, because registered memory gets no Rust references.
+//! Sockets as carriers: bytes move between a socket and the memory that a queue pair names, in one system call each way.
+//! The call neither blocks nor raises SIGPIPE, and memory is accessed only while its grants are held. Raw spans go to the kernel, since
+//! registered memory gets no Rust references.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -11,7 +11,7 @@ use super::Socket;
 
 impl Carrier for &Socket {
     fn read(&mut self, targets: &mut Targets<'_>) -> Moved {
-        // A fault here leaves the bytes in the socket; those before the bad place were moved and counted.
+        // EFAULT leaves the bytes in the socket; those before the bad address were moved and counted.
         match targets.spans() {
             [one] => carry_one(libc::SYS_recvfrom, self.as_fd(), *one, 0),
             spans => carry(libc::SYS_recvmsg, self.as_fd(), spans, 0),
@@ -19,7 +19,7 @@ impl Carrier for &Socket {
     }
 
     fn expect(&mut self, bytes: usize) {
-        // Refused, it is as it was: somebody is woken too often.
+        // If this fails, the low-water mark stays as it was and a thread is only woken too often.
         let _ = self.set_low_water(bytes);
     }
 
@@ -30,17 +30,17 @@ impl Carrier for &Socket {
             spans => carry(libc::SYS_sendmsg, self.as_fd(), spans, flags),
         };
         match moved {
-            // A stream takes at least one byte or says why not; nothing is the honest reading of zero.
+            // A stream socket takes at least one byte or returns an error, so zero is treated as EAGAIN.
             Moved::End => Moved::Nothing,
             moved => moved,
         }
     }
 }
 
-/// Moves bytes between the socket and the spans. The spans come from a list that holds their grants and borrows.
+/// Moves bytes between the socket and the spans. The caller's list of spans holds their grants and borrows.
 fn carry(call: libc::c_long, fd: BorrowedFd<'_>, spans: &[Span], flags: libc::c_int) -> Moved {
     if spans.is_empty() {
-        // The kernel would answer zero, which means the end.
+        // The kernel would return zero, which means the end of the stream.
         return Moved::Nothing;
     }
     let mut message = libc::msghdr {
@@ -55,14 +55,14 @@ fn carry(call: libc::c_long, fd: BorrowedFd<'_>, spans: &[Span], flags: libc::c_
     };
     let flags = flags | libc::MSG_DONTWAIT;
     repeat(|| {
-        // SAFETY: the caller's list keeps every span granted or borrowed until we return, for writing if this
-        // receives, and the kernel checks the addresses themselves; the header is ours. The kernel reads the list of
-        // spans and writes only the header's lengths.
+        // SAFETY: every span comes from the caller's `Targets` or `Sources`, which holds its grant or borrow (for writing if this receives)
+        // until this function returns; the kernel checks the addresses and returns EFAULT for unmapped ones. `message` is on this stack
+        // frame; the kernel reads `msg_iov` and writes only the header's lengths and flags.
         unsafe { libc::syscall(call, fd.as_raw_fd(), &raw mut message, flags) }
     })
 }
 
-/// The same for one span, which the kernel need not be given a list of: every empty poll of a connection is this call.
+/// The same for one span, without an iovec list: every empty poll of a connection makes this call.
 fn carry_one(call: libc::c_long, fd: BorrowedFd<'_>, span: Span, flags: libc::c_int) -> Moved {
     if span.is_empty() {
         return Moved::Nothing;
@@ -70,7 +70,7 @@ fn carry_one(call: libc::c_long, fd: BorrowedFd<'_>, span: Span, flags: libc::c_
     let flags = flags | libc::MSG_DONTWAIT;
     let nobody = core::ptr::null_mut::<libc::sockaddr>();
     repeat(|| {
-        // SAFETY: as above, for the one span; no address is asked for or given.
+        // SAFETY: `at` and `len` are the caller's span, granted or borrowed until this function returns; the address arguments are null.
         unsafe {
             let (at, len) = (span.as_ptr(), span.len());
             libc::syscall(call, fd.as_raw_fd(), at, len, flags, nobody, nobody)
@@ -78,7 +78,7 @@ fn carry_one(call: libc::c_long, fd: BorrowedFd<'_>, span: Span, flags: libc::c_
     })
 }
 
-/// Makes the call until no signal comes in between, and reads its answer.
+/// Repeats the call while signals interrupt it, and maps its result.
 fn repeat(mut call: impl FnMut() -> libc::c_long) -> Moved {
     loop {
         let n = call();
@@ -89,20 +89,20 @@ fn repeat(mut call: impl FnMut() -> libc::c_long) -> Moved {
             Some(libc::EINTR) => {}
             Some(libc::EAGAIN) => return Moved::Nothing,
             Some(libc::EFAULT) => return Moved::Fault,
-            // Reset, timed out, unreachable, shut down: none of them comes back.
+            // Reset, timed out, unreachable, shut down: all of these are final.
             _ => return Moved::Broken,
         }
     }
 }
 
-/// Reads into a buffer of our own.
+/// Reads into a buffer that is not registered memory.
 pub fn read_into(socket: &Socket, bytes: &mut [u8]) -> Moved {
     let mut targets = Targets::new();
     targets.stage(bytes);
     Carrier::read(&mut &*socket, &mut targets)
 }
 
-/// Writes from a buffer of our own.
+/// Writes from a buffer that is not registered memory.
 pub fn write_from(socket: &Socket, bytes: &[u8]) -> Moved {
     let mut sources = Sources::new();
     sources.own(bytes);

@@ -1,7 +1,6 @@
-//! The descriptor of a completion or event channel: one ring is one event, and the program may do with it what it likes.
-//! It promises that taking waits or not as the descriptor's own flags say, because programs set `O_NONBLOCK` on it themselves
-//! and expect "try again" from then on; so it is born without that flag, unlike a [`super::Bell`].
-//! It refuses to hide that a signal came: programs rely on being told.
+//! The eventfd of a completion or event channel: one ring is one event.
+//! Whether [`Channel::take`] blocks depends on the descriptor's flags: programs set `O_NONBLOCK` themselves and expect EAGAIN from then
+//! on, so it is created without that flag, unlike a [`super::Bell`]. A signal ends a wait as it ends a read(2), since programs rely on it.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,12 +20,12 @@ use super::{Error, Result, cancel, interrupted};
 #[derive(Debug)]
 pub struct Channel {
     fd: Fd,
-    /// Tells it from others, also from later ones with the same number.
+    /// Distinguishes it from other channels, also from later ones with the same descriptor number.
     id: u64,
     closed: AtomicBool,
 }
 
-/// A second descriptor of a channel, to be watched for as long as it likes.
+/// A duplicate of a channel's descriptor, which stays valid when the channel is closed.
 #[derive(Debug)]
 pub struct Double {
     fd: Fd,
@@ -34,7 +33,7 @@ pub struct Double {
 }
 
 impl Double {
-    /// It is of this channel.
+    /// Whether it belongs to this channel.
     pub fn is_of(&self, channel: &Channel) -> bool {
         self.id == channel.id
     }
@@ -51,7 +50,7 @@ thread_local! {
     static CATCHES: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
 }
 
-/// Ends the catching.
+/// Ends the catching on drop, also after a panic.
 struct Catching;
 
 impl Drop for Catching {
@@ -61,7 +60,7 @@ impl Drop for Catching {
 }
 
 impl Channel {
-    /// Nothing rung yet.
+    /// A channel without rings.
     pub fn new() -> Result<Channel> {
         let flags = EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC;
         let fd = eventfd(0, flags).map_err(Error::of("eventfd"))?;
@@ -74,14 +73,14 @@ impl Channel {
         })
     }
 
-    /// A second descriptor.
+    /// Duplicates the descriptor.
     pub fn double(&self) -> Result<Double> {
         let fd = fcntl_dupfd_cloexec(&self.fd, 0).map_err(Error::of("fcntl"))?;
         let (fd, id) = (fd.into(), self.id);
         Ok(Double { fd, id })
     }
 
-    /// Does `work`, and says whether this thread rang meanwhile: one ring counts as taken, and costs no system call.
+    /// Runs `work` and returns whether this thread rang the channel meanwhile: one ring counts as taken and costs no system call.
     pub fn catch(&self, work: impl FnOnce()) -> bool {
         CATCHES.set((self.id, 0));
         let catching = Catching;
@@ -105,32 +104,32 @@ impl Channel {
         CATCHES.try_with(count).unwrap_or(false)
     }
 
-    /// Rings once more. Does not wait: there is room for 2⁶⁴ − 2 events, and the queue behind them is shorter.
+    /// Adds a ring. Does not block: there is room for 2⁶⁴ − 2 events, and the queue behind them is shorter.
     pub fn ring(&self) {
         if self.is_caught() {
             return;
         }
         let one = 1_u64.to_ne_bytes();
-        // The descriptor is ours and open; there is nothing else to refuse.
+        // The descriptor is open; there is no other error.
         let _ = retry_on_intr(|| rustix::io::write(&self.fd, &one));
     }
 
-    /// Every wait ends from now on: more rings than can be taken.
+    /// Ends every wait from now on, by more rings than can be taken.
     pub fn ring_for_good(&self) {
         let many = (u64::MAX / 4).to_ne_bytes();
-        // As above. A second time there is no room for as many, and it would wait: the first ones are enough.
+        // A second time would block for lack of room, and the first rings are enough.
         if !self.closed.swap(true, Ordering::AcqRel) {
             let _ = retry_on_intr(|| rustix::io::write(&self.fd, &many));
         }
     }
 
-    /// Takes one ring, waiting for it unless the descriptor says otherwise; false if it does and there is none.
+    /// Takes one ring, blocking unless the descriptor is non-blocking; false if it is and there is none.
     ///
-    /// Waits inside the C library, on purpose: a program may cancel a thread that asks for an event. No lock may be held.
+    /// A cancellation point on purpose: a program may cancel a thread that waits for an event. No lock may be held.
     pub fn take(&self) -> Result<bool> {
         let mut count = 0_u64;
         let fd = self.fd.as_fd().as_raw_fd();
-        // SAFETY: writes up to eight bytes to a number of ours.
+        // SAFETY: writes at most eight bytes to `count`, which outlives the call.
         let n = unsafe { cancel::read(fd, (&raw mut count).cast(), size_of::<u64>()) };
         if n >= 0 {
             return Ok(true);
@@ -141,15 +140,15 @@ impl Channel {
         }
     }
 
-    /// Taking waits for a ring: the program has not asked for the contrary.
+    /// Whether taking blocks: the program has not set `O_NONBLOCK`.
     pub fn waits(&self) -> bool {
         rustix::fs::fcntl_getfl(&self.fd).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK))
     }
 
     /// Waits until there is a ring, or one of these descriptors is readable; true in the first case.
     ///
-    /// Waits inside the C library as [`take`](Channel::take) does. A signal interrupts it where it would interrupt a read:
-    /// the system never goes on waiting here by itself, so this does, if the program wants it for all its handlers.
+    /// A cancellation point as [`take`](Channel::take). A signal interrupts it where it would interrupt a read: the kernel never
+    /// restarts poll(2), so this does if all handlers of the program have `SA_RESTART`.
     pub fn wait_beside(&self, others: &[RawFd]) -> Result<bool> {
         let watch = |fd: RawFd| libc::pollfd {
             fd,
@@ -159,17 +158,17 @@ impl Channel {
         let all = core::iter::once(self.fd.as_fd().as_raw_fd()).chain(others.iter().copied());
         let mut all: SmallVec<[libc::pollfd; 8]> = all.map(watch).collect();
         interrupted::like_a_read("poll", || {
-            // SAFETY: reads and writes a list of ours.
+            // SAFETY: pointer and length are those of `all`, which outlives the call and is not accessed meanwhile.
             unsafe { cancel::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, -1) }
         })?;
         Ok(all[0].revents != 0)
     }
 
-    /// Takes one ring if there is one, whatever the descriptor's flags say.
+    /// Takes one ring if there is one, without blocking whatever the descriptor's flags.
     pub fn try_take(&self) -> bool {
         let mut count = [0; size_of::<u64>()];
         let room = &mut [IoSliceMut::new(&mut count)];
-        // No offset: it is a descriptor without places.
+        // An offset of -1 means none: an eventfd has no file position.
         let none = u64::MAX;
         retry_on_intr(|| preadv2(&self.fd, room, none, ReadWriteFlags::NOWAIT)).is_ok()
     }

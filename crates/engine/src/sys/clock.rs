@@ -1,25 +1,24 @@
-//! The clock of the adapter: monotonic, in nanoseconds since some moment before the machine's programs started.
-//! It promises never to go back, and costs no entry into the kernel where the platform allows.
-//! It refuses to know the time of day.
+//! The clock of the adapter: CLOCK_MONOTONIC in nanoseconds.
+//! It never goes back, and reading it needs no system call where the vDSO provides it.
 
 use core::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use verbena_stream::Time;
 
-/// This moment.
+/// The current time.
 pub fn now() -> Time {
     let t = clock_gettime(ClockId::Monotonic);
-    // Neither is negative on this clock, and the sum lasts 584 years.
+    // Neither is negative on this clock, and 64 bits of nanoseconds last 584 years.
     let seconds = u64::try_from(t.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(t.tv_nsec).unwrap_or(0);
     Time::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
 }
 
-/// How often it is looked whether something is over.
+/// The polling interval of [`wait`].
 const LOOK: Duration = Duration::from_micros(200);
 
-/// Sleeps until something is over, or this moment has come. No lock may be held.
+/// Sleeps until `over` returns true or the deadline has passed. No lock may be held.
 pub fn wait(until: Time, over: impl Fn() -> bool) {
     while !over() && now() < until {
         std::thread::sleep(LOOK);

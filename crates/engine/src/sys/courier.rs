@@ -1,11 +1,11 @@
-//! A connection between two processes of one user that carries messages with descriptors (V1): bytes and what goes with them.
-//! It promises that a message comes as it was sent, all of it or none, with its descriptors in their order, and that a peer who
-//! stops anywhere holds us up no longer than we are patient. It refuses other users' processes, and to go on after a message
-//! that came or left in part: where the next one begins is not known then.
+//! A connection between two processes of one user that carries messages with descriptors (V1).
+//! A message is delivered whole or not at all, with its descriptors in order, and each call is bounded by a timeout however the peer
+//! behaves. Processes of other users are rejected. After a message that was transferred in part the connection is broken: where the
+//! next message begins is not known then.
 //!
 //! A message is one frame, or several if it has more descriptors than the system takes at once. A frame is eight bytes — the
 //! length (four bytes, little-endian), the number of descriptors (two) and whether more of the message follows (two) — and then
-//! the bytes. Descriptors ride on the frame's first byte.
+//! the bytes. The descriptors are attached to the frame's first byte.
 
 mod receive;
 mod send;
@@ -29,11 +29,11 @@ pub const MAX_LEN: usize = 64 << 20;
 pub const MAX_DESCRIPTORS: usize = 1 << 16;
 /// The descriptors of one frame; Linux takes 253.
 pub const PER_FRAME: usize = 250;
-/// How long a message may take if nobody says otherwise.
+/// The default time limit for a message.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 const HEADER: usize = 8;
-/// How long to sleep where there is nothing to wait for.
+/// The retry interval where no descriptor can be waited for.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Why a message was not delivered.
@@ -43,7 +43,7 @@ const PAUSE: Duration = Duration::from_millis(1);
     reason = "the fields are the numbers that each sentence prints"
 )]
 pub enum Undelivered {
-    /// The system refused.
+    /// A system call failed.
     #[error("the system refused: {0}")]
     System(#[from] Error),
     /// The peer is another user's process.
@@ -55,31 +55,31 @@ pub enum Undelivered {
     /// More descriptors than a message may have.
     #[error("a message with {count} descriptors, at most {limit}")]
     Many { count: usize, limit: usize },
-    /// The peer breaks the rules: no frame begins so.
+    /// No valid frame begins so.
     #[error("the peer sent {word:#018x}, which begins no frame")]
     Malformed { word: u64 },
-    /// The peer sent other descriptors than it said.
+    /// The number of descriptors differs from the announced one.
     #[error("the peer sent {got} descriptors with a frame and announced {announced}")]
     Descriptors { announced: usize, got: usize },
-    /// Descriptors came that the system could not give us.
+    /// Descriptors were received that the kernel could not install.
     #[error(
         "descriptors were lost: more came at once than a frame has, or this process may open no more"
     )]
     Lost,
-    /// The peer left after a whole message.
+    /// The peer closed the connection after a whole message.
     #[error("the peer left")]
     Gone,
-    /// The peer left in the middle of a frame.
+    /// The peer closed the connection within a frame.
     #[error("the peer left after {done} of {of} bytes of a frame")]
     Ended { done: usize, of: usize },
-    /// Out of patience.
+    /// The time limit was reached.
     #[error("{done} of {of} bytes of a frame were moved in {patience:?}")]
     Late {
         done: usize,
         of: usize,
         patience: Duration,
     },
-    /// An earlier message came or left in part.
+    /// An earlier message was transferred in part.
     #[error("the connection broke with an earlier message")]
     Broken,
 }
@@ -90,11 +90,11 @@ pub struct Courier {
     fd: Fd,
     sending: Duration,
     receiving: Duration,
-    /// A message was moved in part.
+    /// A message was transferred in part.
     broken: bool,
 }
 
-/// The first bytes of a frame.
+/// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Header {
     len: usize,
@@ -108,7 +108,7 @@ impl Header {
         word.to_le_bytes()
     }
 
-    /// A frame can begin so; only a full one is followed by more of its message, lest one message never end.
+    /// Parses a header; only a frame full of descriptors may be followed by another one, so that every message ends.
     fn parse(bytes: [u8; HEADER]) -> Result<Header, Undelivered> {
         let word = u64::from_le_bytes(bytes);
         let header = Header {
@@ -141,14 +141,14 @@ fn check_count(count: usize) -> Result<(), Undelivered> {
 }
 
 impl Courier {
-    /// Two ends in one process, one of which a child may be given.
+    /// Two connected ends in one process, one of which can be passed to a child.
     pub fn pair() -> Result<(Courier, Courier), Undelivered> {
         let both = net::socketpair(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None);
         let (a, b) = both.map_err(Error::of("socketpair"))?;
         Ok((Courier::new(a)?, Courier::new(b)?))
     }
 
-    /// Visits whoever listens at `path` (a [`Hatch`](super::Hatch)), and waits until there is room in its queue.
+    /// Connects to the [`Hatch`](super::Hatch) at `path`; waits while its backlog is full.
     pub fn connect(path: &Path) -> Result<Courier, Undelivered> {
         let name = SocketAddrUnix::new(path).map_err(Error::of("connect"))?;
         let fd = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None);
@@ -157,7 +157,7 @@ impl Courier {
         loop {
             match net::connect(&fd, &name) {
                 Ok(()) => return Courier::new(fd),
-                // The queue is full, and there is nothing to wait for.
+                // The backlog is full, and no descriptor signals room in it.
                 Err(Errno::AGAIN) if now() < deadline => std::thread::sleep(PAUSE),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(Error::new("connect", errno).into()),
@@ -165,7 +165,7 @@ impl Courier {
         }
     }
 
-    /// A connected local socket, if its other end belongs to a process of our user.
+    /// A connected Unix socket, if its other end belongs to a process of the same user.
     pub fn new(fd: OwnedFd) -> Result<Courier, Undelivered> {
         let fd = Fd::from(fd);
         let peer = sockopt::socket_peercred(&fd).map_err(Error::of("getsockopt SO_PEERCRED"))?;
@@ -182,7 +182,7 @@ impl Courier {
         })
     }
 
-    /// How long a message may take to leave and to come, from the call to its end.
+    /// Sets the time limits for sending and receiving a message, from the call to its end.
     pub fn set_patience(&mut self, sending: Duration, receiving: Duration) {
         (self.sending, self.receiving) = (sending, receiving);
     }
@@ -194,7 +194,7 @@ impl Courier {
         Ok(())
     }
 
-    /// Waits until the peer has done something about it; false if the time is over.
+    /// Waits for readiness; false if the deadline has passed.
     fn wait(&self, what: PollFlags, deadline: Time) -> Result<bool, Undelivered> {
         let left = deadline.since(now());
         if left.is_zero() {

@@ -1,6 +1,5 @@
-//! A UDP port: where unreliable datagrams of the `roce` personality come and go.
-//! It promises not to wait, and to keep datagrams whole: one that is longer than the room for it says so.
-//! It refuses to look at them.
+//! A UDP socket for unreliable datagrams of the `roce` personality.
+//! No call blocks. A datagram longer than the buffer is reported with its true length.
 
 use core::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,13 +18,13 @@ pub struct Datagrams {
 }
 
 impl Datagrams {
-    /// Receives at `at`, alone: sharing a UDP port would split its datagrams between programs.
+    /// Binds to `at` exclusively: sharing a UDP port would split its datagrams between programs.
     pub fn bind(at: SocketAddr) -> Result<Datagrams> {
         let fd = bound(at, SocketType::DGRAM, false)?;
         Ok(Datagrams { fd })
     }
 
-    /// Receives what is sent to a multicast group, on the interfaces that have these addresses. Others may do the same at
+    /// Receives what is sent to a multicast group, on the interfaces that have these addresses. Other sockets may do the same at
     /// the same port, and each gets its own copy.
     pub fn bind_group(group: IpAddr, port: u16, own: &[IpAddr]) -> Result<Datagrams> {
         let family = |ip: &&IpAddr| ip.is_ipv4() == group.is_ipv4();
@@ -44,7 +43,7 @@ impl Datagrams {
                 let all = own.iter().filter(family).map(|ip| interface_of(*ip));
                 let all = all.collect::<Result<Vec<_>>>()?;
                 let first = all.iter().flatten().next().copied().unwrap_or(0);
-                // Groups of a link exist once on every link, so the link must be named.
+                // Link-local groups exist once on every link, so the link must be named.
                 let at = SocketAddrV6::new(v6, port, 0, first);
                 let fd = bound(at.into(), SocketType::DGRAM, true)?;
                 for interface in all.into_iter().flatten() {
@@ -60,7 +59,7 @@ impl Datagrams {
         }
     }
 
-    /// Multicast leaves by the interface that has this address, and comes back to those of this machine who want it.
+    /// Sends multicast by the interface that has this address, and loops it back to members on this host.
     pub fn multicast_by(&self, own: IpAddr) -> Result<()> {
         let done = match own {
             IpAddr::V4(v4) => sockopt::set_ip_multicast_if(&self.fd, &v4)
@@ -74,16 +73,16 @@ impl Datagrams {
         done.map_err(Error::of("setsockopt IP_MULTICAST_IF"))
     }
 
-    /// Asks for room for so many bytes that came and were not taken; the system may allow less.
+    /// Sets the receive buffer size; the system may allow less.
     pub fn widen(&self, bytes: usize) {
-        // Who may set limits aside may go beyond them. With the usual room, more datagrams of a burst are lost; nothing else
-        // is wrong.
+        // A privileged process may exceed the limit. With the default size, more datagrams of a burst are lost; nothing else
+        // changes.
         if sockopt::set_socket_recv_buffer_size_force(&self.fd, bytes).is_err() {
             let _ = sockopt::set_socket_recv_buffer_size(&self.fd, bytes);
         }
     }
 
-    /// Sends one; false if there is no room now. A complaint about an earlier one (nobody there) is not about this one.
+    /// Sends a datagram; false if there is no room now. A pending error of an earlier one (such as port unreachable) is skipped.
     pub fn send(&self, bytes: &[u8], to: SocketAddr) -> Result<bool> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         loop {
@@ -96,7 +95,7 @@ impl Datagrams {
         }
     }
 
-    /// Takes one: its true length, which may exceed the room, and its origin; none if none came.
+    /// Receives a datagram: its true length, which may exceed the buffer, and its source; none if there is none.
     pub fn receive(&self, room: &mut [u8]) -> Result<Option<(usize, SocketAddr)>> {
         let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
         loop {
@@ -114,14 +113,14 @@ impl Datagrams {
         }
     }
 
-    /// Where it receives.
+    /// Its local address.
     pub fn local(&self) -> Result<SocketAddr> {
         let name = net::getsockname(&self.fd).map_err(Error::of("getsockname"))?;
         SocketAddr::try_from(name).map_err(Error::of("getsockname"))
     }
 }
 
-/// The socket is in the group by now: two addresses of one interface ask twice.
+/// Whether the socket is a member of the group now: two addresses of one interface join twice.
 fn is_member(answer: core::result::Result<(), Errno>) -> Result<bool> {
     match answer {
         Ok(()) | Err(Errno::ADDRINUSE) => Ok(true),

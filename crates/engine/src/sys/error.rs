@@ -1,39 +1,38 @@
-//! What the operating system answered when it refused: the call and its error number.
-//! It promises to be small and to need no memory, since it is made under locks.
-//! It refuses to judge: whether a refusal is fatal is for the caller.
+//! An error of a system call: the call and its error number.
+//! It is small and allocates nothing, since it is made under locks.
 
 use core::fmt;
 
 use rustix::io::Errno;
 
-/// A refused call.
+/// A failed system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Error {
     call: &'static str,
     errno: Errno,
 }
 
-/// The answer to a call.
+/// The result of a system call.
 pub type Result<T> = core::result::Result<T, Error>;
 
 impl Error {
-    /// `call` was refused with `errno`.
+    /// `call` failed with `errno`.
     pub(super) const fn new(call: &'static str, errno: Errno) -> Error {
         Error { call, errno }
     }
 
-    /// `call` was refused for the reason that the C library noted for this thread.
+    /// `call` failed with the C library's `errno` of this thread.
     pub(super) fn last(call: &'static str) -> Error {
         let code = std::io::Error::last_os_error().raw_os_error();
         Error::new(call, code.map_or(Errno::IO, Errno::from_raw_os_error))
     }
 
-    /// Names the call in whatever it answers with.
+    /// Adds the name of the call to an error number.
     pub(super) fn of(call: &'static str) -> impl Fn(Errno) -> Error {
         move |errno| Error::new(call, errno)
     }
 
-    /// The adapter has loopback addresses only, and another one was asked for.
+    /// The adapter has loopback addresses only, and another one was requested.
     pub(crate) const fn not_loopback() -> Error {
         Error::new(
             "bind (the setting `device` names loopback addresses only: listen at one of them, or change it)",
@@ -41,7 +40,7 @@ impl Error {
         )
     }
 
-    /// The refused call.
+    /// The name of the failed call.
     pub const fn call(&self) -> &'static str {
         self.call
     }
@@ -51,17 +50,17 @@ impl Error {
         self.errno.raw_os_error()
     }
 
-    /// Somebody else has the address or port.
+    /// The address or port is in use.
     pub fn is_in_use(&self) -> bool {
         self.errno == Errno::ADDRINUSE
     }
 
-    /// Out of descriptors, in this process or on this machine: worth another try when some were closed.
+    /// Out of descriptors, in this process or on this host: can be retried when some were closed.
     pub fn is_out_of_descriptors(&self) -> bool {
         matches!(self.errno, Errno::MFILE | Errno::NFILE)
     }
 
-    /// Nobody listens there: worth another try while the peer may still be starting.
+    /// The connection was refused: can be retried while the peer may still be starting.
     pub fn is_refused(&self) -> bool {
         self.errno == Errno::CONNREFUSED
     }

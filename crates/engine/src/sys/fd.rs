@@ -1,7 +1,6 @@
 //! An owned descriptor that is closed by the bare system call, and that a forked child closes at once.
-//! The C library's `close` is a point of cancellation, and a thread cancelled there would die holding our locks. A child that
-//! kept our sockets would keep connections open that its parent had lost (DESIGN §4).
-//! It refuses to say whether closing went well: the kernel gives the number up in any case.
+//! The C library's `close` is a cancellation point, and a thread cancelled there would end with locks held. A child that kept the
+//! sockets would keep connections open that its parent had lost. Errors of close(2) are ignored: the number is released in any case.
 
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,11 +8,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
 use super::{forks, forks_since};
 
-/// Numbers that are remembered: more than a process may have open here, and a bit for each.
+/// Descriptor numbers that are recorded, one bit each: more than a process may have open.
 const KNOWN: usize = 1 << 20;
 const BITS: usize = 64;
 
-/// Which numbers are ours. In memory of its own, without a lock, since a fork may come at any moment.
+/// Which numbers belong to the adapter. Static and without a lock, since a fork may happen at any moment.
 static OURS: [AtomicU64; KNOWN / BITS] = [const { AtomicU64::new(0) }; KNOWN / BITS];
 /// Words of it that were ever used.
 static USED: AtomicUsize = AtomicUsize::new(0);
@@ -22,7 +21,7 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 #[derive(Debug)]
 pub(super) struct Fd {
     fd: ManuallyDrop<OwnedFd>,
-    /// The process it was made in, by the forks that lie before it.
+    /// The fork count of the process it was made in.
     forks: u64,
 }
 
@@ -47,16 +46,16 @@ impl AsFd for Fd {
 impl Drop for Fd {
     fn drop(&mut self) {
         if forks_since() != self.forks {
-            // Closed when this child began; the number may be somebody else's by now.
+            // Closed when this child began; the number may have been reused by now.
             return;
         }
-        // SAFETY: taken once, because this is the end of `self`.
+        // SAFETY: called once, in `drop`, after which `self.fd` is not used.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         if let Some((word, bit)) = place(fd.as_raw_fd()) {
             // Before it is closed: another thread may get the same number at once.
             OURS[word].fetch_and(!bit, Ordering::Relaxed);
         }
-        // SAFETY: the number was ours alone, and nobody can have borrowed it beyond our end.
+        // SAFETY: `self` owned the number, and every borrow of it ended with `self`.
         unsafe { rustix::io::close(fd.into_raw_fd()) };
     }
 }
@@ -66,7 +65,7 @@ fn place(fd: RawFd) -> Option<(usize, u64)> {
     Some((n / BITS, 1 << (n % BITS)))
 }
 
-/// Descriptors of the adapter in this process.
+/// The adapter's descriptors in this process.
 #[cfg(test)]
 pub(super) fn count() -> u32 {
     OURS.iter()
@@ -74,8 +73,8 @@ pub(super) fn count() -> u32 {
         .sum()
 }
 
-/// Closes every descriptor of the adapter, in a child that was just forked; its parent's are as they were.
-/// Touches nothing but atomics and the system, as a fork handler must.
+/// Closes every descriptor of the adapter, in a child that was just forked; its parent's are not affected.
+/// Uses only atomics and system calls, as a fork handler must.
 pub(super) fn close_all() {
     let used = USED.load(Ordering::Relaxed).min(OURS.len());
     for (word, ours) in OURS.iter().take(used).enumerate() {
@@ -84,10 +83,9 @@ pub(super) fn close_all() {
             let bit = bits.trailing_zeros() as usize;
             bits &= bits - 1;
             let fd = (word * BITS + bit) as RawFd;
-            // SAFETY: a bit is set only while an `Fd` of the parent owns the number. This child has the only thread,
-            // and whatever holds that `Fd` here knows from the count of forks that it is closed. The system copies
-            // descriptors a moment before memory, so one that was made in between is refused here; rustix would
-            // take that for a mistake of ours.
+            // SAFETY: a bit is set only while an `Fd` of the parent owns the number. This child has one thread, and an `Fd` inherited here does
+            // not use its number after the fork count has changed. The kernel copies the descriptor table a moment before memory, so a number
+            // recorded in between may not exist here; hence the raw call, since rustix asserts that close does not fail.
             unsafe { libc::syscall(libc::SYS_close, fd) };
         }
     }

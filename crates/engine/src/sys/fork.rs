@@ -1,7 +1,6 @@
-//! Whether this process is a forked child of the one that made the adapter.
-//! It promises that the count of [`forks`] differs in the child from the moment `fork` returns there,
-//! and that the child has none of the adapter's descriptors: nothing it does can disturb its parent's connections.
-//! It refuses to free memory: a fork may come between any two instructions of other threads, so it counts and closes.
+//! Detects that this process is a forked child of the one that made the adapter.
+//! The count of [`forks`] differs in the child from the moment `fork` returns there, and the child has none of the adapter's descriptors,
+//! so it cannot disturb its parent's connections. Memory is not freed: other threads of the parent may have held any lock.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Once;
@@ -9,18 +8,18 @@ use std::sync::Once;
 static FORKS: AtomicU64 = AtomicU64::new(0);
 static WATCH: Once = Once::new();
 
-/// How many forks lie between the first call, in some ancestor, and this process. Call it when an adapter is made, and
+/// The number of forks between the first call, in some ancestor, and this process. Call it when an adapter is made, and
 /// compare later: if it grew, threads and sockets belong to the parent.
 pub fn forks() -> u64 {
     WATCH.call_once(|| {
-        // SAFETY: the handler touches atomics and closes descriptors, which is sound in a child of any program. Refused only for want of
-        // memory, and then forks go unnoticed, as they do in every program without a handler.
+        // SAFETY: the handler only uses atomics and close(2), which are async-signal-safe. It fails only for lack of
+        // memory; then forks go unnoticed.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
     FORKS.load(Ordering::Relaxed)
 }
 
-/// The same, for whoever has asked before: one plain load.
+/// The same after a first call of [`forks`]: one relaxed load.
 pub fn forks_since() -> u64 {
     FORKS.load(Ordering::Relaxed)
 }

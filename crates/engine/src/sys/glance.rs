@@ -7,21 +7,21 @@ use std::cell::Cell;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::read;
 
-/// A thread at one moment.
+/// The scheduler state of a thread at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Glance {
-    /// It runs, or would if it had a processor.
+    /// Running, or ready to run.
     pub runnable: bool,
-    /// Time that it had a processor for since it began.
+    /// Time on a processor since it began.
     pub ran: Duration,
-    /// Time that it was runnable without a processor since it began.
+    /// Time ready to run without a processor since it began.
     pub waited: Duration,
 }
 
-/// The number of this thread.
+/// The kernel's id of this thread.
 pub fn thread_id() -> u32 {
     thread_local! {
-        /// Asked once; 0 before.
+        /// Cached; 0 before the first call.
         static ID: Cell<u32> = const { Cell::new(0) };
     }
     ID.try_with(|id| {
@@ -31,29 +31,29 @@ pub fn thread_id() -> u32 {
         }
         id.get()
     })
-    // A thread that ends has none any more, and will not be asked about.
+    // Thread-local storage is gone while a thread ends.
     .unwrap_or(0)
 }
 
-/// How often this thread was taken off its processor while it could run, if the system tells.
+/// Involuntary context switches of this thread, if the system reports them.
 pub fn preemptions() -> Option<u64> {
-    // SAFETY: the struct is plain numbers, of which zero is a valid value.
+    // SAFETY: `rusage` consists of integers, for which zero is valid.
     let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
-    // SAFETY: writes one struct, which is ours.
+    // SAFETY: writes one `rusage` to `usage`, which outlives the call.
     let refused = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
     (refused == 0)
         .then(|| u64::try_from(usage.ru_nivcsw).ok())
         .flatten()
 }
 
-/// The thread of this number, if it is there and the system tells.
+/// The state of the thread with this id, if it exists and `/proc` is readable.
 pub fn glance(thread: u32) -> Option<Glance> {
     let mut room = [0; 512];
-    // "12 (its name, which may hold anything) R 1 …"
+    // "12 (its name, which may contain any character) R 1 …"
     let stat = line(thread, "stat", &mut room)?;
     let after = stat.iter().rposition(|byte| *byte == b')')?;
     let runnable = stat.get(after + 2)? == &b'R';
-    // "nanoseconds that it ran, that it waited, …"
+    // "nanoseconds on a processor, nanoseconds waiting, …"
     let times = line(thread, "schedstat", &mut room)?;
     let mut times = times.split(|byte| *byte == b' ');
     let mut next = || {
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_thread_that_waits_does_not() {
         let ((say_id, hear_id), (say_end, hear_end)) = (channel(), channel::<()>());
-        // A name that looks like the end of one.
+        // A name that looks like the end of the name field.
         let name = std::thread::Builder::new().name("a) R (b".into());
         let thread = name.spawn(move || {
             say_id.send(thread_id()).unwrap();

@@ -1,6 +1,6 @@
-//! A place in the file system where processes of our user knock (V1): a socket that only its owner may open.
-//! It promises to take the path of one that died without a word, and never that of one who still listens; and to take nothing but
-//! its own path away when it goes. It refuses to replace what is no socket, and to keep visitors of other users.
+//! A Unix listener at a path, for other processes of the same user (V1).
+//! It replaces the socket of a process that died, but never one that is in use, nor a file that is no socket; on drop it removes only its own
+//! file. Clients of other users are rejected.
 
 use core::time::Duration;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,33 +16,33 @@ use super::fd::Fd;
 use super::socket::FLAGS;
 use super::{Courier, Error, Result, forks, forks_since, now, user};
 
-/// Visitors that may wait to be let in.
+/// The backlog of pending connections.
 const BACKLOG: i32 = 8;
-/// How long another process may take to do the same in this directory.
+/// How long another process may hold the lock of this path.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// A socket with a path.
+/// A listening Unix socket with a path.
 #[derive(Debug)]
 pub struct Hatch {
     fd: Fd,
     path: PathBuf,
-    /// The device and number of its file, since another may have the path by now.
+    /// Device and inode of its file, since the path may belong to another socket by now.
     file: (u64, u64),
-    /// The process it was made in, by the forks that lie before it: a child leaves the path alone.
+    /// The fork count of the process it was made in: a child leaves the path alone.
     forks: u64,
 }
 
 impl Hatch {
-    /// Listens at `path`, in a directory of the caller's that others cannot write. In use if somebody listens there.
+    /// Listens at `path`, in a directory that other users cannot write. Fails with EADDRINUSE if a process listens there.
     ///
-    /// Who listens there already may see a visitor that leaves at once: this is how we find out.
+    /// A process that listens there may see a connection that closes at once: this is how it is detected.
     pub fn bind(path: &Path) -> Result<Hatch> {
         let name = SocketAddrUnix::new(path).map_err(Error::of("bind"))?;
-        // From here on nobody takes a path for dead that is about to live, neither ours nor we theirs.
+        // From here on, processes that use this lock cannot mistake a socket that is not listening yet for a stale one.
         let _alone = alone(path)?;
         let fd = Fd::from(socket()?);
-        // Before it has a name: it never has another mode.
+        // Before it is bound: the file never has another mode.
         fs::fchmod(&fd, Mode::RUSR | Mode::WUSR).map_err(Error::of("fchmod"))?;
         let bind = || net::bind(&fd, &name);
         let bound = match bind() {
@@ -63,12 +63,12 @@ impl Hatch {
         })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Waits so long for the next visitor; none if nobody came. A visitor of another user is sent away and is an error.
+    /// Waits up to `patience` for a client; none at the time limit. A client of another user is disconnected and is an error.
     pub fn accept(&self, patience: Duration) -> core::result::Result<Option<Courier>, Undelivered> {
         let deadline = now() + patience;
         loop {
@@ -103,7 +103,7 @@ impl Drop for Hatch {
         if forks_since() != self.forks {
             return;
         }
-        // Whoever wants the path next takes it if it stays: nobody listens there.
+        // Without the lock the file stays; the next process finds it stale and replaces it.
         let Ok(_alone) = alone(&self.path) else {
             return;
         };
@@ -118,11 +118,11 @@ fn socket() -> Result<OwnedFd> {
         .map_err(Error::of("socket"))
 }
 
-/// The path is a socket of our user at which nobody listens.
+/// Whether the path is a socket of this user at which no process listens.
 fn is_stale(path: &Path, name: &SocketAddrUnix) -> Result<bool> {
     let file = match fs::lstat(path) {
         Ok(file) => file,
-        // Taken away meanwhile by one who does not know our rules: there is nothing to remove.
+        // Removed meanwhile by a process that does not take the lock: there is nothing to remove.
         Err(Errno::NOENT) => return Ok(false),
         Err(errno) => return Err(Error::new("lstat", errno)),
     };
@@ -134,10 +134,10 @@ fn is_stale(path: &Path, name: &SocketAddrUnix) -> Result<bool> {
     Ok(refused == Err(Errno::CONNREFUSED))
 }
 
-/// The lock on a path: others who follow these rules make or remove no socket there as long as it is held.
+/// The lock on a path: while it is held, other processes that take it make or remove no socket there.
 struct Alone {
     path: PathBuf,
-    /// Unlocks when it is closed, after the file is gone.
+    /// Unlocks when it is closed, after the file is removed.
     _fd: Fd,
 }
 
@@ -147,8 +147,8 @@ impl Drop for Alone {
     }
 }
 
-/// Takes the lock: a file beside `path` that only its owner can open, since whoever can open a lock can hold it for ever. It is
-/// removed while it is held; whoever waited for that file finds that it has no name any more, and makes another.
+/// Takes the lock: a file beside `path` that only its owner can open, since any process that can open a lock file can hold it for
+/// ever. The file is removed while locked; a process that waited for it finds that it has no name any more, and makes another.
 fn alone(path: &Path) -> Result<Alone> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");

@@ -1,6 +1,5 @@
-//! The addresses that this machine has.
-//! It promises those of interfaces that are up, in the system's order.
-//! It refuses to be called under a lock: the C library asks the kernel over a socket of its own.
+//! The IP addresses of this host's interfaces that are up, in the system's order.
+//! Not to be called under a lock: the C library queries the kernel over a netlink socket.
 
 use core::ffi::CStr;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,26 +12,26 @@ use super::{Error, Result};
 /// Each address with its interface.
 pub fn interfaces() -> Result<Vec<Interface>> {
     let mut first = core::ptr::null_mut();
-    // SAFETY: writes the head of a list, which is ours until it is freed below.
+    // SAFETY: writes the head of a list to `first`; the list is valid until `freeifaddrs` below.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
         return Err(Error::last("getifaddrs"));
     }
     let mut found = Vec::new();
     let mut next: *const libc::ifaddrs = first;
     while !next.is_null() {
-        // SAFETY: an entry of the list, which lives until it is freed below.
+        // SAFETY: `next` is a non-null entry of the list, which is valid until `freeifaddrs` below.
         let entry = unsafe { &*next };
         let up = entry.ifa_flags & libc::IFF_UP as u32 != 0;
-        // SAFETY: the address of an entry, null or of the length that its family says.
+        // SAFETY: `ifa_addr` is null or a socket address of the length that its family has (getifaddrs(3)).
         if let Some(ip) = unsafe { address(entry.ifa_addr) }.filter(|_| up) {
-            // SAFETY: every entry has a name that ends with a zero.
+            // SAFETY: `ifa_name` is a NUL-terminated string of the entry.
             let name = unsafe { CStr::from_ptr(entry.ifa_name) };
             let name = name.to_string_lossy().into_owned();
             found.push(Interface { name, ip });
         }
         next = entry.ifa_next;
     }
-    // SAFETY: made by `getifaddrs`, and nothing of it is kept: names and addresses were copied.
+    // SAFETY: `first` came from `getifaddrs`, is freed once, and nothing refers to the list: names and addresses were copied.
     unsafe { libc::freeifaddrs(first) };
     Ok(found)
 }
@@ -40,7 +39,7 @@ pub fn interfaces() -> Result<Vec<Interface>> {
 /// The name of the interface that has this address; none if no interface has it.
 pub fn interface_name(ip: IpAddr) -> Result<Option<String>> {
     let all = interfaces()?;
-    // 127.0.0.0/8 is the loopback interface's, though it lists one address only.
+    // 127.0.0.0/8 belongs to the loopback interface, though it lists one address only.
     let loopback = || {
         let ours = |i: &&Interface| ip.is_loopback() && i.ip.is_loopback();
         all.iter().find(ours)
@@ -49,13 +48,13 @@ pub fn interface_name(ip: IpAddr) -> Result<Option<String>> {
     Ok(found.map(|i| i.name.clone()))
 }
 
-/// The number of the interface that has this address; none if no interface has it.
+/// The index of the interface that has this address; none if no interface has it.
 pub fn interface_of(ip: IpAddr) -> Result<Option<u32>> {
     let name = interface_name(ip)?.and_then(|name| CString::new(name).ok());
     let Some(name) = name else {
         return Ok(None);
     };
-    // SAFETY: the name ends with a zero and lives until the call returns.
+    // SAFETY: `name` is NUL-terminated and outlives the call.
     let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
     Ok((index != 0).then_some(index))
 }
@@ -68,15 +67,15 @@ unsafe fn address(from: *const libc::sockaddr) -> Option<IpAddr> {
     if from.is_null() {
         return None;
     }
-    // SAFETY: every socket address begins with its family, says the caller.
+    // SAFETY: `from` is not null, and every socket address begins with its family.
     match i32::from(unsafe { (*from).sa_family }) {
         libc::AF_INET => {
-            // SAFETY: of this family, so of this type, says the caller; read without regard to alignment.
+            // SAFETY: the family says that it is a `sockaddr_in` (contract of this function); read without alignment.
             let v4 = unsafe { from.cast::<libc::sockaddr_in>().read_unaligned() };
             Some(Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)).into())
         }
         libc::AF_INET6 => {
-            // SAFETY: as above.
+            // SAFETY: the family says that it is a `sockaddr_in6` (contract of this function); read without alignment.
             let v6 = unsafe { from.cast::<libc::sockaddr_in6>().read_unaligned() };
             Some(Ipv6Addr::from(v6.sin6_addr.s6_addr).into())
         }

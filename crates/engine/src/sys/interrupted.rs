@@ -1,12 +1,12 @@
-//! Waiting calls that signals interrupt: the system restarts a read after a signal whose handler asks for it, but no `poll`.
-//! It promises that such a call goes on where a read would have, as far as that can be known. It refuses to guess which signal came:
-//! a program whose handlers disagree is interrupted.
+//! Blocking calls interrupted by signals: the kernel restarts read(2) after a handler with `SA_RESTART`, but never `poll` or `epoll_wait`.
+//! Such a call is repeated if all handlers of the program have `SA_RESTART`, since it is not known which signal came; otherwise it fails
+//! with EINTR.
 
 use rustix::io::Errno;
 
 use super::{Error, Result};
 
-/// Makes a call that answers with a count or -1, again and again while a read would have gone on.
+/// Makes a call that returns a count or -1, and repeats it where a read would have been restarted.
 pub(super) fn like_a_read(
     name: &'static str,
     mut call: impl FnMut() -> libc::c_int,
@@ -22,7 +22,7 @@ pub(super) fn like_a_read(
     }
 }
 
-/// Every handler that the program has for a signal from outside wants interrupted calls to go on (`SA_RESTART`).
+/// Whether every handler that the program has for an asynchronous signal has `SA_RESTART`.
 fn signals_restart() -> bool {
     const FAULTS: [libc::c_int; 7] = [
         libc::SIGSEGV,
@@ -35,7 +35,8 @@ fn signals_restart() -> bool {
     ];
     let restarts = |signal: libc::c_int| {
         let mut action = core::mem::MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: asks only, into room of ours; numbers that are no signals are refused.
+        // SAFETY: with a null new action this only queries, into `action`; the call fails for numbers that are no signals, and `assume_init` is
+        // reached only after success.
         let action = unsafe {
             if libc::sigaction(signal, core::ptr::null(), action.as_mut_ptr()) != 0 {
                 return true;

@@ -1,6 +1,6 @@
-//! A TCP port that others dial.
-//! It promises that accepted sockets neither block nor leak into programs started later, and that an IPv6 listener leaves IPv4 alone.
-//! It refuses to hide that descriptors ran out: the caller must stop asking for a while, since the connection stays in the queue.
+//! A listening TCP socket.
+//! Accepted sockets are non-blocking and close-on-exec, and an IPv6 listener leaves the IPv4 port free. When descriptors run out, `accept`
+//! fails and the connection stays in the backlog: the caller must pause before it tries again.
 
 use core::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,27 +12,27 @@ use super::fd::Fd;
 use super::socket::{FLAGS, Of, Socket};
 use super::{Error, Result};
 
-/// Connections that may wait to be accepted; the system may allow fewer (`net.core.somaxconn`).
+/// The backlog; the system may allow fewer (`net.core.somaxconn`).
 const BACKLOG: i32 = 1024;
 
 /// A listening socket.
 #[derive(Debug)]
 pub struct Listener {
     fd: Fd,
-    /// Bound without `SO_REUSEADDR`, which it gets when it listens.
+    /// Bound without `SO_REUSEADDR`, which is set when it listens.
     exclusive: bool,
 }
 
 impl Listener {
-    /// Listens at `at`; port zero is the system's choice. With `reuse` a port is free although old connections of it
-    /// linger, which is what servers want; a second listener is refused all the same.
+    /// Listens at `at`; for port zero the system chooses one. With `reuse`, old connections of the port in TIME_WAIT do not
+    /// conflict, as servers need it; a second listener fails all the same.
     pub fn bind(at: SocketAddr, reuse: bool) -> Result<Listener> {
         let listener = Listener::reserve(at, reuse)?;
         listener.begin()?;
         Ok(listener)
     }
 
-    /// Takes `at` without listening yet: whoever dials is refused until [`begin`](Listener::begin).
+    /// Binds `at` without listening yet: connections are refused until [`begin`](Listener::begin).
     pub fn reserve(at: SocketAddr, reuse: bool) -> Result<Listener> {
         let fd = bound(at, SocketType::STREAM, reuse)?;
         Ok(Listener {
@@ -41,15 +41,15 @@ impl Listener {
         })
     }
 
-    /// The same for one socket alone: a second one for `at` fails with `EADDRINUSE`, in this process or another, before either
-    /// listens. Connections of the port that linger do not conflict.
+    /// The same, exclusively: a second socket for `at` fails with `EADDRINUSE`, in this process or another, before either
+    /// listens. Connections of the port in TIME_WAIT do not conflict.
     ///
     /// Linux lets two bound sockets share a port if both have `SO_REUSEADDR` and neither listens, so this one does not have it
     /// while it is only bound. Its connections need it, so that a server can be started again while they are in TIME_WAIT.
     pub fn reserve_exclusive(at: SocketAddr) -> Result<Listener> {
         let fd = match bound(at, SocketType::STREAM, false) {
             Err(error) if error.is_in_use() => {
-                // Perhaps only by connections that linger.
+                // Perhaps only by connections in TIME_WAIT.
                 let fd = bound(at, SocketType::STREAM, true)?;
                 reuse_address(&fd, false)?;
                 fd
@@ -69,7 +69,7 @@ impl Listener {
         if !listening {
             return Err(Error::new("accept", Errno::INVAL));
         }
-        // Passed on, it has the other's flags.
+        // The file status flags are those that the other process set.
         rustix::io::ioctl_fionbio(&fd, true).map_err(Error::of("ioctl FIONBIO"))?;
         Ok(Listener {
             fd: fd.into(),
@@ -77,12 +77,12 @@ impl Listener {
         })
     }
 
-    /// The same socket under another number.
+    /// A duplicate of the descriptor.
     pub fn duplicate(&self) -> Result<OwnedFd> {
         rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).map_err(Error::of("fcntl"))
     }
 
-    /// Listens from now on.
+    /// Starts listening.
     pub fn begin(&self) -> Result<()> {
         if self.exclusive {
             reuse_address(&self.fd, true)?;
@@ -90,7 +90,7 @@ impl Listener {
         net::listen(&self.fd, BACKLOG).map_err(Error::of("listen"))
     }
 
-    /// The next connection and its origin; none if nobody waits.
+    /// The next connection and its source; none if none is pending.
     pub fn accept(&self) -> Result<Option<(Socket, SocketAddr)>> {
         loop {
             let (fd, from) = match net::acceptfrom_with(&self.fd, FLAGS) {
@@ -100,20 +100,20 @@ impl Listener {
                 Err(errno) => return Err(Error::new("accept", errno)),
             };
             let from = from.and_then(|from| SocketAddr::try_from(from).ok());
-            // One that broke meanwhile has no options and no origin any more, and is nobody's loss.
+            // A connection that has failed meanwhile has no options and no address, and is skipped.
             if let (Ok(socket), Some(from)) = (Socket::adopt(fd), from) {
                 return Ok(Some((socket, from)));
             }
         }
     }
 
-    /// Listens no longer, though somebody may still hold it: whoever connects from now on is refused.
+    /// Stops listening, even if duplicates of the descriptor exist: later connections are refused.
     pub fn shut(&self) {
-        // A socket that listens can be shut like any other; there is nothing to refuse.
+        // shutdown(2) works on a listening socket; it cannot fail here.
         let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
     }
 
-    /// Where it listens.
+    /// Its local address.
     pub fn local(&self) -> Result<SocketAddr> {
         let name = net::getsockname(&self.fd).map_err(Error::of("getsockname"))?;
         SocketAddr::try_from(name).map_err(Error::of("getsockname"))
@@ -126,7 +126,7 @@ pub(super) fn bound(at: SocketAddr, kind: SocketType, reuse: bool) -> Result<Fd>
     let fd = net::socket_with(family, kind, FLAGS, None).map_err(Error::of("socket"))?;
     let fd = Fd::from(fd);
     if at.is_ipv6() {
-        // Else it would take the IPv4 port as well, which another listener may need.
+        // Otherwise it would take the IPv4 port as well, which another listener may need.
         sockopt::set_ipv6_v6only(&fd, true).map_err(Error::of("setsockopt IPV6_V6ONLY"))?;
     }
     if reuse {
@@ -140,7 +140,7 @@ fn reuse_address(fd: &Fd, reuse: bool) -> Result<()> {
     sockopt::set_socket_reuseaddr(fd, reuse).map_err(Error::of("setsockopt SO_REUSEADDR"))
 }
 
-/// Linux hands errors of the new connection to `accept` (accept(2)); the next one may be fine.
+/// Linux reports errors of the new connection in `accept` (accept(2)); the next one may be fine.
 fn of_the_caller(errno: Errno) -> bool {
     matches!(
         errno,

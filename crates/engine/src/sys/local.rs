@@ -1,6 +1,5 @@
-//! A meeting place for processes of this machine: an abstract name, without a file, that is free again when its owner is gone.
-//! It promises that sending never waits, and that a visitor's user is what the system says, not what it claims.
-//! It refuses to read: whoever visits has nothing to say.
+//! A Unix listener with an abstract name, which has no file and is free again when its owner is gone.
+//! Sending never blocks, and the user of a client is the one that the kernel reports (SO_PEERCRED). Nothing is read from clients.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -11,17 +10,17 @@ use super::fd::Fd;
 use super::socket::FLAGS;
 use super::{Error, Result};
 
-/// Visitors that may wait to be let in.
+/// The backlog of pending connections.
 const BACKLOG: i32 = 8;
 
-/// A name that others can visit.
+/// A listening socket with an abstract name.
 #[derive(Debug)]
 pub struct Local {
     fd: Fd,
 }
 
 impl Local {
-    /// Takes the name.
+    /// Binds the name and listens.
     pub fn bind(name: &str) -> Result<Local> {
         let fd = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None);
         let fd = Fd::from(fd.map_err(Error::of("socket"))?);
@@ -31,7 +30,7 @@ impl Local {
         Ok(Local { fd })
     }
 
-    /// The next visitor; none if nobody waits.
+    /// The next client; none if none is pending.
     pub fn accept(&self) -> Result<Option<Visitor>> {
         loop {
             match net::accept_with(&self.fd, FLAGS) {
@@ -50,14 +49,14 @@ impl AsFd for Local {
     }
 }
 
-/// One who came.
+/// A connected client.
 #[derive(Debug)]
 pub struct Visitor {
     fd: Fd,
 }
 
 impl Visitor {
-    /// The user that it was when it came.
+    /// Its user when it connected.
     pub fn user(&self) -> Result<u32> {
         let cred = sockopt::socket_peercred(&self.fd);
         Ok(cred
@@ -66,12 +65,12 @@ impl Visitor {
             .as_raw())
     }
 
-    /// Sends all of this, which is short, or nothing; false if there is no room.
+    /// Sends all of this short line or nothing; false if there is no room.
     pub fn send(&self, bytes: &[u8]) -> Result<bool> {
         loop {
             match net::send(&self.fd, bytes, SendFlags::NOSIGNAL) {
                 Ok(n) if n == bytes.len() => return Ok(true),
-                // The system takes what fits one of its buffers as a whole, so this is not seen; half a line is no line.
+                // The kernel takes a write that fits one of its buffers as a whole, so this is not expected; a partial line is an error.
                 Ok(_) => return Err(Error::new("send", Errno::MSGSIZE)),
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(Errno::INTR) => {}
@@ -87,16 +86,16 @@ impl AsFd for Visitor {
     }
 }
 
-/// The user that this process acts for.
+/// The effective user id of this process.
 pub fn user() -> u32 {
-    // SAFETY: asks for a number, takes nothing and cannot fail.
+    // SAFETY: takes no argument and cannot fail.
     unsafe { libc::geteuid() }
 }
 
-/// The program has rights that its caller lacks, by a setuid or setgid bit or by file capabilities: what the caller chose,
-/// the environment first of all, must not direct it (getauxval(3), AT_SECURE).
+/// Whether the program has more rights than its caller, by a setuid or setgid bit or by file capabilities: then the caller's
+/// environment must not influence it (getauxval(3), AT_SECURE).
 pub fn is_privileged() -> bool {
-    // SAFETY: asks for a number of the auxiliary vector; takes no pointer.
+    // SAFETY: reads the auxiliary vector; takes no pointer.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
@@ -125,7 +124,7 @@ mod tests {
         let mut got = vec![0; sent];
         reader.read_exact(&mut got).unwrap();
         assert!(visitor.send(&line).unwrap(), "there is room again");
-        // Said, not only dropped: a child that another test forks at this moment has it, too.
+        // Shut down, not only dropped: a child that another test forks at this moment has a copy.
         reader.shutdown(std::net::Shutdown::Both).unwrap();
         assert!(visitor.send(&line).is_err());
         drop(local);

@@ -1,7 +1,6 @@
-//! One port number of both kinds: TCP for connections and UDP for datagrams, because a queue pair's number names the port
-//! and must mean the same in either.
-//! It promises all of the addresses or none, on the first free port of a range, searched from a random start.
-//! It refuses to look further when the trouble is not that the port is taken.
+//! A TCP and a UDP socket with the same port number: a queue pair's number names the port and must mean the same for both.
+//! A port is bound at all addresses or at none: the first free one of a range, searched from a random start. Errors other than a port
+//! in use end the search.
 
 use core::net::{IpAddr, SocketAddr};
 use core::ops::RangeInclusive;
@@ -13,14 +12,14 @@ use super::{Datagrams, Error, Listener, Result};
 /// A TCP and a UDP socket at the same address and port.
 #[derive(Debug)]
 pub struct Pair {
-    /// Connections come here.
+    /// The TCP listener.
     pub tcp: Listener,
-    /// Datagrams come here.
+    /// The UDP socket.
     pub udp: Datagrams,
 }
 
 impl Pair {
-    /// Takes both kinds of `port` at `ip`.
+    /// Binds both sockets to `port` at `ip`.
     pub fn bind(ip: IpAddr, port: u16) -> Result<Pair> {
         let at = SocketAddr::new(ip, port);
         Ok(Pair {
@@ -29,8 +28,8 @@ impl Pair {
         })
     }
 
-    /// Takes one port of the range at all of the addresses: its number and a pair for each address. The search starts
-    /// at a place that `random` chooses, so that two adapters seldom meet and old numbers seldom come back.
+    /// Binds one port of the range at all addresses: returns its number and a pair for each address. The search starts at a
+    /// position chosen by `random`, so that adapters rarely collide and numbers are rarely reused soon.
     pub fn bind_range(
         addresses: &[IpAddr],
         ports: RangeInclusive<u16>,

@@ -1,89 +1,88 @@
-//! Processors: which ones this program may use, and how a thread settles on some and gives way to others.
-//! It promises that nothing here needs a privilege: a thread can always ask for less.
-//! It refuses to know which threads deserve what.
+//! Processors: which ones this program may use, and the affinity and scheduling policy of a thread.
+//! Nothing here needs a privilege: a thread only lowers its own share.
 
 use rustix::io::Errno;
 
 use super::{Error, Result};
 
-/// Processors that a set can name.
+/// Processors that a `cpu_set_t` can name.
 const MOST: usize = libc::CPU_SETSIZE as usize;
 
-/// How far a thread gives way to others on its processor.
+/// How far a thread yields to others on its processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Courtesy {
-    /// As any thread.
+    /// An ordinary thread.
     None,
-    /// It gets little while others want to run.
+    /// SCHED_BATCH: it is disfavoured while others are runnable.
     Some,
-    /// It runs when nobody else wants to, and is interrupted as soon as somebody does.
+    /// SCHED_IDLE: it runs when no other thread is runnable, and is preempted as soon as one is.
     Full,
 }
 
-/// How many threads can run at once, as far as this program is concerned.
+/// How many threads of this program can run at once.
 pub fn parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Processors that this thread may run on.
+/// The affinity mask of this thread.
 pub fn processors() -> Result<Vec<u16>> {
-    // SAFETY: a set of processors is plain bits, of which none is a valid value.
+    // SAFETY: `cpu_set_t` is an array of bits, for which zero is valid.
     let mut set: libc::cpu_set_t = unsafe { core::mem::zeroed() };
-    // SAFETY: writes a set of the size it is told, which is ours.
+    // SAFETY: writes at most `size_of_val(&set)` bytes to `set`, which outlives the call; zero means this thread.
     let refused = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
     if refused != 0 {
         return Err(Error::last("sched_getaffinity"));
     }
-    // SAFETY: looks at a bit inside of the set.
+    // SAFETY: `p` is less than `CPU_SETSIZE`, so the bit is inside the set.
     let has = |&p: &usize| unsafe { libc::CPU_ISSET(p, &set) };
     Ok((0..MOST).filter(has).map(|p| p as u16).collect())
 }
 
-/// The processor that this thread runs on at this moment, if the system says.
+/// The processor that this thread runs on now, if the system reports it.
 pub fn processor() -> Option<u16> {
-    // SAFETY: asks for a number and takes nothing.
+    // SAFETY: takes no argument.
     let here = unsafe { libc::sched_getcpu() };
     u16::try_from(here).ok()
 }
 
-/// This thread runs on these processors only.
+/// Restricts this thread to these processors.
 pub fn settle(on: &[u16]) -> Result<()> {
-    // SAFETY: as above.
+    // SAFETY: `cpu_set_t` is an array of bits, for which zero is valid.
     let mut set: libc::cpu_set_t = unsafe { core::mem::zeroed() };
     for &processor in on {
         if usize::from(processor) >= MOST {
             return Err(Error::new("sched_setaffinity", Errno::INVAL));
         }
-        // SAFETY: sets a bit inside of the set.
+        // SAFETY: `processor` is less than `CPU_SETSIZE` (checked above), so the bit is inside the set.
         unsafe { libc::CPU_SET(processor.into(), &mut set) };
     }
-    // SAFETY: reads a set of the size it is told, which is ours.
+    // SAFETY: reads `size_of_val(&set)` bytes of `set`, which outlives the call; zero means this thread.
     match unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) } {
         0 => Ok(()),
         _ => Err(Error::last("sched_setaffinity")),
     }
 }
 
-/// This thread gives way from now on. It cannot take that back: that would need a privilege.
+/// Lowers the scheduling policy of this thread. It cannot be raised again without a privilege.
 pub fn give_way(courtesy: Courtesy) -> Result<()> {
     let policy = match courtesy {
         Courtesy::None => return Ok(()),
         Courtesy::Some => libc::SCHED_BATCH,
         Courtesy::Full => libc::SCHED_IDLE,
     };
-    // SAFETY: a parameter is plain numbers, of which zero is the only one that these policies take.
+    // SAFETY: `sched_param` consists of integers; these policies require priority zero.
     let parameter: libc::sched_param = unsafe { core::mem::zeroed() };
-    // SAFETY: reads the parameter; zero means this thread.
+    // SAFETY: reads `parameter`, which outlives the call; zero means this thread.
     match unsafe { libc::sched_setscheduler(0, policy, &raw const parameter) } {
         0 => Ok(()),
         _ => Err(Error::last("sched_setscheduler")),
     }
 }
 
-/// The shortest time that a thread can ask to run for at once.
+/// The shortest time slice that a thread can request, in nanoseconds.
 const SHORT: u64 = 100_000;
 
-/// Attributes of scheduling as the system knows them; the C library has no name for them.
+/// `struct sched_attr` of the kernel, which libc does not define.
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -92,25 +91,25 @@ struct Attributes {
     flags: u64,
     nice: i32,
     priority: u32,
-    /// For ordinary threads: how long it wants to run at once, in nanoseconds.
+    /// For ordinary threads: the requested time slice, in nanoseconds.
     runtime: u64,
     deadline: u64,
     period: u64,
 }
 
-/// This thread runs shortly and wants to run soon: it is put before threads that compute, when it wakes. What a thread
-/// runs in total does not change. Systems that do not know that (Linux before 6.12) do not mind.
+/// Requests a short time slice for this thread: when it wakes, it preempts threads with longer ones sooner. Its share of the processor
+/// does not change. Linux before 6.12 ignores it.
 pub fn be_prompt() -> Result<()> {
     let mut attributes = Attributes::default();
     let size = size_of::<Attributes>() as u32;
-    // SAFETY: writes at most as many bytes as it is told the struct has; zero means this thread.
+    // SAFETY: writes at most `size` bytes to `attributes`, which has that size and outlives the call; zero means this thread.
     let known = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
     if known != 0 {
         return Err(Error::last("sched_getattr"));
     }
     attributes.size = size;
     attributes.runtime = SHORT;
-    // SAFETY: reads the struct.
+    // SAFETY: reads `attributes`, whose size is in its first field.
     match unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) } {
         0 => Ok(()),
         _ => Err(Error::last("sched_setattr")),
@@ -140,7 +139,7 @@ mod tests {
     fn anybody_may_be_prompt() {
         let policy = std::thread::spawn(|| {
             be_prompt().unwrap();
-            // SAFETY: asks for the policy of this thread.
+            // SAFETY: queries the policy of this thread; takes no pointer.
             unsafe { libc::sched_getscheduler(0) }
         });
         assert_eq!(policy.join().unwrap(), libc::SCHED_OTHER);
@@ -152,7 +151,7 @@ mod tests {
             give_way(Courtesy::None).unwrap();
             give_way(Courtesy::Some).unwrap();
             give_way(Courtesy::Full).unwrap();
-            // SAFETY: asks for the policy of this thread.
+            // SAFETY: queries the policy of this thread; takes no pointer.
             unsafe { libc::sched_getscheduler(0) }
         });
         assert_eq!(worker.join().unwrap(), libc::SCHED_IDLE);

@@ -1,6 +1,5 @@
-//! Numbers that a peer cannot guess: nonces, start ports, start indexes.
-//! It promises the kernel's generator, seeded before anything is handed out.
-//! It refuses to make numbers up: without the generator there is an error.
+//! Random numbers that a peer cannot guess: nonces, start ports, start indexes.
+//! They come from the kernel's generator once it is seeded; if it fails, there is an error and no substitute.
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -12,7 +11,7 @@ pub fn random_u64() -> Result<u64> {
     let mut bytes = [0; 8];
     let got = retry_on_intr(|| getrandom(&mut bytes, GetRandomFlags::empty()))
         .map_err(Error::of("getrandom"))?;
-    // Up to 256 bytes come at once or not at all (getrandom(2)).
+    // Up to 256 bytes are returned whole (getrandom(2)).
     if got < bytes.len() {
         return Err(Error::new("getrandom", Errno::IO));
     }

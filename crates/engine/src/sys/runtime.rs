@@ -1,9 +1,9 @@
-//! Where a user's sockets and files are that last no longer than the system runs: one directory that no other user can write,
-//! replace or take away beforehand. Those who serve there and those who look there use the same list.
+//! The runtime directory for a user's sockets and files: one directory that no other user can write, replace or create first.
+//! Servers and clients use the same list of candidates.
 //!
 //! 1. `$XDG_RUNTIME_DIR/verbena`, not in a program with more rights than its caller;
 //! 2. `/run/verbena`, if the user is root;
-//! 3. `/tmp/verbena-UID` (or in `$TMPDIR`), which another user may have made first: then it is refused.
+//! 3. `/tmp/verbena-UID` (or in `$TMPDIR`); if another user created it first, it is rejected.
 
 use std::fs::{self, DirBuilder, Metadata};
 use std::io;
@@ -19,14 +19,14 @@ use super::{is_privileged, user};
 
 const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
-/// Connections that may wait to be accepted.
+/// The backlog of pending connections.
 const BACKLOG: i32 = 128;
 
-/// Where the directory can be, the best first.
+/// The candidates for the directory, in order of preference.
 pub fn candidates() -> Vec<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|_| !is_privileged());
     let runtime = variable("XDG_RUNTIME_DIR").map(PathBuf::from);
-    // The XDG base directory specification wants relative paths to be passed over.
+    // The XDG base directory specification requires that relative paths are ignored.
     let runtime = runtime.filter(|path| path.is_absolute());
     let temporary = variable("TMPDIR").map(PathBuf::from);
     let temporary = temporary
@@ -39,19 +39,19 @@ pub fn candidates() -> Vec<PathBuf> {
     runtime.into_iter().chain(system).chain([own]).collect()
 }
 
-/// The directory of this user, made if it is not there. The error says of each candidate what stands in the way.
+/// The directory of this user, created if necessary. The error names the problem of each candidate.
 pub fn directory() -> io::Result<PathBuf> {
     first_of(&candidates(), user())
 }
 
-/// The directories in which something of this user may be: whoever looks need not have the environment of who serves.
+/// The directories that may contain sockets of this user: a client need not have the server's environment.
 pub fn directories() -> Vec<PathBuf> {
     let mut all = candidates();
     all.retain(|path| check(path, user()).is_ok());
     all
 }
 
-/// Listens at `path` with a socket that does not block. Only its owner can open it, from its first moment on: bind(2) takes the
+/// Listens at `path` with a non-blocking socket. Only its owner can open it from the start: bind(2) takes the
 /// permissions of the socket's own inode, less the umask.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -62,7 +62,7 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(UnixListener::from(fd))
 }
 
-/// The user at the other end, if it is neither `owner` nor root, who may do everything.
+/// The user at the other end, if it is neither `owner` nor root.
 pub fn stranger(stream: &UnixStream, owner: u32) -> io::Result<Option<u32>> {
     let user = socket_peercred(stream)?.uid.as_raw();
     Ok((user != owner && user != 0).then_some(user))
@@ -87,7 +87,7 @@ fn first_of(candidates: &[PathBuf], user: u32) -> io::Result<PathBuf> {
 fn make(path: &Path, user: u32) -> Result<(), String> {
     let above = path.parent().unwrap_or(path);
     is_kept(above, user)?;
-    // What is in the directory of the whole system is found by all, and sockets there have modes of their own.
+    // `/run/verbena` is readable by all users; sockets in it have their own modes.
     let mode = if above == Path::new("/run") {
         0o755
     } else {
@@ -101,10 +101,10 @@ fn make(path: &Path, user: u32) -> Result<(), String> {
     }
 }
 
-/// Entries of this directory can be replaced by their owner and root only.
+/// Checks that entries of this directory can be replaced by their owner and root only.
 fn is_kept(above: &Path, user: u32) -> Result<(), String> {
     let wrong = |what: String| Err(format!("lies in {}, which {what}", above.display()));
-    // In a user namespace root's directories belong to a user who is not known there.
+    // In a user namespace root's directories belong to an unmapped user.
     let roots = ["/tmp", "/run"].map(Path::new).contains(&above);
     match fs::metadata(above) {
         Err(error) => wrong(format!("cannot be used: {error}")),
@@ -116,7 +116,7 @@ fn is_kept(above: &Path, user: u32) -> Result<(), String> {
     }
 }
 
-/// The directory is there, no link, the user's own, and nobody else can write it.
+/// Checks that the directory exists, is no link, belongs to the user, and cannot be written by others.
 fn check(path: &Path, user: u32) -> Result<(), String> {
     let is = fs::symlink_metadata(path).map_err(|error| format!("cannot be used: {error}"))?;
     if !is.is_dir() {
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(first_of(&all, user()).unwrap(), good, "a second time");
     }
 
-    /// Whoever makes the directory of another user beforehand stops nobody who has another.
+    /// A directory that another user created first is passed over for the next candidate.
     #[test]
     fn directories_of_strangers_are_passed_over() {
         let folder = Folder::new("strangers");

@@ -1,6 +1,6 @@
-//! One TCP connection (or one end of a local pair): made, asked about, and ended.
-//! It promises that no call waits, that small writes leave at once, and that nothing is inherited by programs started later.
-//! It refuses to move bytes (see [`super::carry`]) and to decide when a peer is dead: it only says how long it has been silent.
+//! A TCP connection, or one end of a local socket pair: created, queried, and closed.
+//! No call blocks, small writes are sent at once (TCP_NODELAY), and descriptors are close-on-exec. Bytes are moved by [`super::carry`];
+//! when a silent peer counts as dead is decided by the caller.
 
 use core::mem::{MaybeUninit, size_of};
 use core::net::{IpAddr, SocketAddr};
@@ -14,24 +14,24 @@ use rustix::net::{self, AddressFamily, Shutdown, SocketFlags, SocketType, sockop
 use super::fd::Fd;
 use super::{Error, Result};
 
-/// States of a TCP connection, as the kernel numbers them in `tcpi_state`.
+/// TCP states, as in `tcpi_state`.
 const SYN_SENT: u8 = 2;
 const SYN_RECEIVED: u8 = 3;
 const CLOSED: u8 = 7;
 
-/// Unanswered keep-alive probes after which a connection counts as broken.
+/// Unanswered keep-alive probes after which a connection is broken.
 const PROBES: u32 = 6;
 
-/// Congestion control of Linux that spaces out what it sends; later versions of it have longer names.
+/// Prefix of the Linux congestion controls that pace (BBR and its later versions).
 const PACED: &str = "bbr";
-/// Congestion control that does not, and that Linux cannot be built without.
+/// A congestion control without pacing, which is part of every Linux kernel.
 const UNPACED: &str = "reno";
 
 /// A connection.
 #[derive(Debug)]
 pub struct Socket {
     fd: Fd,
-    /// Each write begins a TCP segment of its own.
+    /// Each write begins a new TCP segment.
     segments: AtomicBool,
 }
 
@@ -45,12 +45,12 @@ impl Socket {
         }
     }
 
-    /// Each write begins a TCP segment of its own from now on: the kernel appends nothing to the last one (`MSG_EOR`).
+    /// From now on each write begins a new TCP segment: the kernel appends nothing to the last one (`MSG_EOR`).
     pub fn end_segments(&self) {
         self.segments.store(true, Ordering::Relaxed);
     }
 
-    /// The flag for `sendmsg` that follows from [`end_segments`](Socket::end_segments).
+    /// The `sendmsg` flag that follows from [`end_segments`](Socket::end_segments).
     pub(super) fn record_end(&self) -> libc::c_int {
         if self.segments.load(Ordering::Relaxed) {
             libc::MSG_EOR
@@ -59,9 +59,8 @@ impl Socket {
         }
     }
 
-    /// Dials `to`, from the address `from` if one is given (its port is the system's choice), as traffic of this class if one
-    /// is. Success means under way;
-    /// wait until the socket is writable and ask [`Socket::connected`].
+    /// Starts to connect to `to`, from the address `from` if given (the system chooses the port), with this traffic class if given.
+    /// Wait until the socket is writable, then call [`Socket::connected`].
     pub fn connect(to: SocketAddr, from: Option<IpAddr>, class: Option<u8>) -> Result<Socket> {
         let fd = net::socket_with(AddressFamily::of(to.ip()), SocketType::STREAM, FLAGS, None)
             .map_err(Error::of("socket"))?;
@@ -73,15 +72,15 @@ impl Socket {
             socket.set_traffic_class(class, to.ip())?;
         }
         match net::connect(&socket.fd, &to) {
-            // An interrupted connect goes on by itself.
+            // An interrupted connect continues in the background.
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
             Err(errno) => Err(Error::new("connect", errno)),
         }
     }
 
-    /// Dials once more with a socket whose dial was refused.
+    /// Connects again with a socket whose connection was refused.
     pub fn connect_again(&self, to: SocketAddr) -> Result<()> {
-        // Linux lets go of the refused attempt in the first call, if nobody has done so, and says that it did.
+        // If the refused attempt was not cleared yet, Linux clears it in the first call and returns ECONNABORTED.
         let connected = match net::connect(&self.fd, &to) {
             Err(Errno::CONNABORTED) => net::connect(&self.fd, &to),
             other => other,
@@ -99,7 +98,7 @@ impl Socket {
         Ok((Socket::of(a), Socket::of(b)))
     }
 
-    /// A socket that another process passed on: it does not block, and what it needs is set.
+    /// Takes over a stream socket that another process passed, and makes it non-blocking.
     pub fn arrived(fd: OwnedFd) -> Result<Socket> {
         let kind = sockopt::socket_type(&fd).map_err(Error::of("getsockopt SO_TYPE"))?;
         if kind != SocketType::STREAM {
@@ -109,7 +108,7 @@ impl Socket {
         Ok(Socket::of(fd))
     }
 
-    /// The same socket under another number.
+    /// A duplicate of the descriptor.
     pub fn duplicate(&self) -> Result<Socket> {
         let fd = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).map_err(Error::of("fcntl"))?;
         let other = Socket::of(fd);
@@ -118,26 +117,26 @@ impl Socket {
         Ok(other)
     }
 
-    /// Takes over a TCP socket that does not block.
+    /// Takes over a non-blocking TCP socket.
     pub(super) fn adopt(fd: OwnedFd) -> Result<Socket> {
         let socket = Socket::of(fd);
-        // Frames are put together before they are sent; waiting for more would only add to their latency.
+        // Frames are assembled before they are sent; Nagle's algorithm would only add latency.
         sockopt::set_tcp_nodelay(&socket.fd, true).map_err(Error::of("setsockopt TCP_NODELAY"))?;
         Ok(socket)
     }
 
-    /// Whether the connection is made; false while it is under way, an error if it failed. Takes the pending error.
+    /// Whether the connection is established; false while connecting, an error if it failed. Clears the pending error.
     pub fn connected(&self) -> Result<bool> {
         let pending = sockopt::socket_error(&self.fd).map_err(Error::of("getsockopt SO_ERROR"))?;
         pending.map_err(Error::of("connect"))?;
         match self.info().map(|info| info.tcpi_state) {
             Some(SYN_SENT | SYN_RECEIVED) => Ok(false),
             Some(CLOSED) => Err(Error::new("connect", Errno::NOTCONN)),
-            // Dialling a free local port may meet itself, when the system picks that very port as the source.
+            // Connecting to a free local port may connect the socket to itself, when the system picks that port as the source.
             Some(_) if self.local()? == self.peer()? => {
                 Err(Error::new("connect", Errno::CONNREFUSED))
             }
-            // Ends of a pair have no such state, and are connected from birth.
+            // Ends of a socket pair have no TCP state and are always connected.
             Some(_) | None => Ok(true),
         }
     }
@@ -155,23 +154,23 @@ impl Socket {
         SocketAddr::try_from(name).map_err(Error::of("getpeername"))
     }
 
-    /// Says that no more bytes will come from us; reading goes on.
+    /// Sends FIN; reading continues.
     pub fn shutdown_write(&self) -> Result<()> {
         net::shutdown(&self.fd, Shutdown::Write).map_err(Error::of("shutdown"))
     }
 
-    /// Ends the connection without ceremony: the peer sees a reset, and unsent bytes are dropped.
+    /// Resets the connection; unsent bytes are dropped.
     pub fn abort(self) {
         self.set_abortive();
     }
 
-    /// The same, as soon as the socket is closed.
+    /// The same when the socket is closed.
     pub fn set_abortive(&self) {
-        // If this is refused the connection is broken already, and closing is all that is left.
+        // If this fails the connection is broken already.
         let _ = sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
     }
 
-    /// Marks what is sent to the peer: the byte that IPv4 calls type of service and IPv6 traffic class.
+    /// Sets the type of service (IPv4) or traffic class (IPv6) of sent packets.
     pub fn set_traffic_class(&self, class: u8, peer: IpAddr) -> Result<()> {
         match peer {
             IpAddr::V4(_) => sockopt::set_ip_tos(&self.fd, class),
@@ -180,14 +179,14 @@ impl Socket {
         .map_err(Error::of("setsockopt IP_TOS"))
     }
 
-    /// Asks the peer for a sign of life after `idle` of silence, and six more times within the same span before the
-    /// connection counts as broken; zero turns it off. The system counts in seconds.
+    /// Probes the peer after `idle` of silence, and six times within the same span before the connection is broken; zero turns
+    /// it off. The system counts in seconds.
     pub fn keep_alive(&self, idle: Duration) -> Result<()> {
         let on = !idle.is_zero();
         sockopt::set_socket_keepalive(&self.fd, on)
             .map_err(Error::of("setsockopt SO_KEEPALIVE"))?;
         if on {
-            // Rounded up, and within what the system takes.
+            // Rounded up, and within the system's limits.
             let whole = idle.as_secs() + u64::from(idle.subsec_nanos() > 0);
             let seconds = |n: u64| Duration::from_secs(n.clamp(1, 32_767));
             let between = seconds(whole / u64::from(PROBES));
@@ -201,41 +200,41 @@ impl Socket {
         Ok(())
     }
 
-    /// Bytes that the peer's TCP does not acknowledge, or has no room for, for so long break the connection (TCP_USER_TIMEOUT);
-    /// probes of an idle peer go on for as long, whatever their number. Zero leaves it to the system.
+    /// Breaks the connection when bytes are not acknowledged, or the peer's window is zero, for this long (TCP_USER_TIMEOUT);
+    /// keep-alive probes go on as long, whatever their number. Zero leaves it to the system.
     pub fn give_up_after(&self, limit: Duration) -> Result<()> {
         let millis = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
         sockopt::set_tcp_user_timeout(&self.fd, millis)
             .map_err(Error::of("setsockopt TCP_USER_TIMEOUT"))
     }
 
-    /// Bytes that one TCP segment carries to this peer now; none for an end of a pair.
+    /// The current maximum segment size; none for an end of a pair.
     pub fn mss(&self) -> Option<u32> {
         self.info().map(|info| info.tcpi_snd_mss)
     }
 
-    /// How long the peer's TCP has kept silent although it owes us an acknowledgement; none if it owes nothing.
+    /// How long the peer's TCP has been silent although it owes an acknowledgement; none if it owes nothing.
     ///
-    /// A peer that merely does not read still answers for the machine, and is not silent: its window is shut, and as
-    /// long as it answers the probes of that window it owes nothing. Nor does silence count from before we spoke:
-    /// a connection may be idle for an hour and then send.
+    /// A peer that only does not read is not silent: its window is zero, and as long as its TCP answers the window probes it owes
+    /// nothing. Silence before our first unacknowledged byte does not count, either: a connection may be idle for an hour
+    /// and then send.
     pub fn silence(&self) -> Option<Duration> {
         let info = self.info()?;
         let millis = |n: u32| Duration::from_millis(n.into());
         let heard = millis(info.tcpi_last_ack_recv);
         if info.tcpi_unacked > 0 {
-            // Each repetition doubles the wait before the next: the waits so far were rto/2 + rto/4 + … of today's.
+            // Each retransmission doubles the timeout: the waits so far were rto/2 + rto/4 + … of the current one.
             let rto = Duration::from_micros(info.tcpi_rto.into());
             let first = rto / (1 << info.tcpi_backoff.min(31));
             let spoke = rto.saturating_sub(first) + millis(info.tcpi_last_data_sent);
             return Some(heard.min(spoke));
         }
-        // Probes of a shut window; one may be under way. (Those of keep-alive count here too, but only while nothing
-        // waits to be sent.)
+        // Window probes; one may be in flight. (Keep-alive probes are counted here too, but only while nothing waits to be
+        // sent.)
         (info.tcpi_probes > 1 && self.unsent() > 0).then_some(heard)
     }
 
-    /// Fixes the sizes of the system's buffers for this socket; none leaves them to the system, which tunes them.
+    /// Fixes the socket buffer sizes; `None` leaves them to the system's auto-tuning.
     pub fn set_buffers(&self, bytes: Option<usize>) -> Result<()> {
         if let Some(bytes) = bytes {
             sockopt::set_socket_send_buffer_size(&self.fd, bytes)
@@ -246,11 +245,11 @@ impl Socket {
         Ok(())
     }
 
-    /// The socket counts as readable when so many bytes are there, or when no more can come. The system wakes before that if it has no
-    /// room for them.
+    /// Sets SO_RCVLOWAT: the socket is readable when this many bytes are there, or no more can come. The kernel wakes earlier if its
+    /// buffer has no room for them.
     pub fn set_low_water(&self, bytes: usize) -> Result<()> {
         let mark = i32::try_from(bytes).unwrap_or(i32::MAX).max(1);
-        // SAFETY: the kernel reads one int, which is ours.
+        // SAFETY: the kernel reads one int, `mark`, which outlives the call.
         let refused = unsafe {
             libc::syscall(
                 libc::SYS_setsockopt,
@@ -267,8 +266,8 @@ impl Socket {
         }
     }
 
-    /// Has bytes leave as fast as the peer takes them: congestion control that spaces them out by a timer gives way to the one
-    /// that every system has and every user may choose. True if it did.
+    /// Replaces a congestion control that paces by a timer with one that does not, which every system has and every user may
+    /// choose. True if it was replaced.
     pub fn set_unpaced(&self) -> Result<bool> {
         let now =
             sockopt::tcp_congestion(&self.fd).map_err(Error::of("getsockopt TCP_CONGESTION"))?;
@@ -280,11 +279,11 @@ impl Socket {
         Ok(true)
     }
 
-    /// The peer is on this very host, for all we can see: it has our address, or a loopback address.
+    /// Whether the peer is on this host, as far as addresses show: it has our address, or a loopback address.
     pub fn same_host(&self) -> bool {
         match (self.local(), self.peer()) {
             (Ok(local), Ok(peer)) => local.ip() == peer.ip() || peer.ip().is_loopback(),
-            // An end of a pair has no addresses, but then it has its state.
+            // An end of a pair has no addresses and no TCP state; a TCP socket without addresses is not connected.
             _ => self.info().is_none(),
         }
     }
@@ -306,19 +305,19 @@ impl Socket {
         }))
     }
 
-    /// Bytes written and not acknowledged by the peer's TCP.
+    /// Bytes written that the peer's TCP has not acknowledged.
     ///
-    /// Once the peer's FIN has come and no reset with it, the rest was read by its process: Linux resets a connection that
+    /// Once the peer's FIN has come without a reset, the rest was read by its process: Linux resets a connection that
     /// is closed with unread bytes, and acknowledges no byte that arrives after the close (`tcp_close`, RFC 2525 §2.17).
     pub fn unacknowledged(&self) -> u64 {
         self.unsent()
     }
 
-    /// Bytes written and not acknowledged.
+    /// Bytes written and not acknowledged (TIOCOUTQ).
     pub fn unsent(&self) -> u64 {
         let mut bytes = 0_i32;
         let fd = self.fd.as_fd().as_raw_fd();
-        // SAFETY: the kernel writes one int, which is ours.
+        // SAFETY: the kernel writes one int to `bytes`, which outlives the call.
         let refused = unsafe { libc::syscall(libc::SYS_ioctl, fd, libc::TIOCOUTQ, &raw mut bytes) };
         if refused == 0 {
             u64::try_from(bytes).unwrap_or(0)
@@ -327,11 +326,11 @@ impl Socket {
         }
     }
 
-    /// What TCP knows of the connection; none if it is not TCP.
+    /// TCP_INFO of the connection; none if it is not TCP.
     fn info(&self) -> Option<libc::tcp_info> {
         let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
         let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes to `info` and the count to `len`; both are ours.
+        // SAFETY: the kernel writes at most `len` bytes to `info` and the count to `len`; both outlive the call.
         let refused = unsafe {
             libc::syscall(
                 libc::SYS_getsockopt,
@@ -342,7 +341,7 @@ impl Socket {
                 &raw mut len,
             )
         };
-        // SAFETY: zeroed before the call, and any bytes make numbers.
+        // SAFETY: zeroed before the call, and `tcp_info` consists of integers, for which any bytes are valid.
         (refused == 0).then(|| unsafe { info.assume_init() })
     }
 }

@@ -1,5 +1,5 @@
-//! What the tests of this island share: loopback addresses, connected sockets, registered memory.
-//! It promises real sockets, and waits for readiness instead of sleeping.
+//! Helpers of the tests in `sys`: loopback addresses, connected sockets, registered memory.
+//! They use real sockets, and wait for readiness instead of sleeping.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
@@ -11,12 +11,12 @@ use verbena_nic::{Carrier, Moved};
 
 use super::{Interest, Listener, Poller, Ready, Socket};
 
-/// Long enough for a busy machine; a test that gets there has failed.
+/// Long enough for a busy machine; reaching it is a failure.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 const PD: Pd = Pd(1);
 
-/// The loopback addresses of this machine; says so loudly if IPv6 is missing.
+/// The loopback addresses of this machine; prints a note if IPv6 is missing.
 pub(crate) fn loopbacks() -> Vec<IpAddr> {
     let mut all = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
     let six = IpAddr::V6(Ipv6Addr::LOCALHOST);
@@ -27,7 +27,7 @@ pub(crate) fn loopbacks() -> Vec<IpAddr> {
     all
 }
 
-/// Waits until the descriptor is ready for this, and says what it is ready for.
+/// Waits until the descriptor is ready for `interest`, and returns its readiness.
 pub(crate) fn await_ready(fd: impl AsFd, interest: Interest) -> Ready {
     let poller = Poller::new().unwrap();
     poller.add(fd, 7, interest).unwrap();
@@ -43,7 +43,7 @@ pub(crate) const WRITE: Interest = Interest {
     oneshot: false,
 };
 
-/// The two ends of a connection over loopback: who dialled, who accepted.
+/// The two ends of a loopback connection: initiator, acceptor.
 pub(crate) fn connection(ip: IpAddr) -> (Socket, Socket) {
     let listener = Listener::bind(SocketAddr::new(ip, 0), false).unwrap();
     let dialled = Socket::connect(listener.local().unwrap(), None, None).unwrap();
@@ -82,7 +82,7 @@ pub(crate) fn memory(len: usize) -> (Arc<Tpt>, Buffer) {
     (tpt, buffer)
 }
 
-/// A part of it.
+/// A part of the registered memory.
 pub(crate) fn part(buffer: &Buffer, offset: u64, len: u64, needs: Access) -> Reach {
     Reach {
         stag: buffer.stag(),

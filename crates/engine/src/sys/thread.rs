@@ -1,6 +1,6 @@
-//! Threads of the adapter's own, inside another program.
-//! The program's signals do not run their handlers on them: all are blocked from the thread's first instruction, but for the two of
-//! memory that is not mapped, which a copy from or to registered memory must get (`verbena_mem::guarded`).
+//! Threads of the adapter inside another program.
+//! All signals are blocked from the thread's first instruction, so that the program's handlers do not run on it, except SIGSEGV and
+//! SIGBUS, which a copy from or to registered memory must receive (`verbena_mem::guarded`).
 
 use core::mem::MaybeUninit;
 use std::cell::Cell;
@@ -14,17 +14,17 @@ thread_local! {
     static OWN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// This thread is one of the adapter's own.
+/// Whether this thread was started by [`spawn`].
 pub fn is_own_thread() -> bool {
     OWN.get()
 }
 
-/// Starts a thread with a name (15 bytes of it are shown by the system) and no signals.
+/// Starts a thread with a name (the system shows 15 bytes of it) and blocked signals.
 pub fn spawn<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>> {
-    // A new thread inherits the mask of its maker; blocking inside it would leave a gap.
+    // A new thread inherits the mask of its creator; blocking in the thread itself would leave a gap.
     let before = block()?;
     let run = move || {
         OWN.set(true);
@@ -44,25 +44,25 @@ pub fn spawn<T: Send + 'static>(
 fn block() -> Result<libc::sigset_t> {
     let mut all = MaybeUninit::uninit();
     let mut before = MaybeUninit::uninit();
-    // SAFETY: `sigfillset` writes the whole of the set it is given, and the others change it.
+    // SAFETY: `sigfillset` initializes the whole set, and `sigdelset` changes it.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::sigdelset(all.as_mut_ptr(), libc::SIGSEGV);
         libc::sigdelset(all.as_mut_ptr(), libc::SIGBUS);
     }
-    // SAFETY: reads the set just filled and writes the other; both are ours.
+    // SAFETY: reads the set just filled and writes `before`; both outlive the call.
     let refused =
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
     if refused != 0 {
         let errno = Errno::from_raw_os_error(refused);
         return Err(Error::new("pthread_sigmask", errno));
     }
-    // SAFETY: written by the call that has just succeeded.
+    // SAFETY: initialized by the call that has just succeeded.
     Ok(unsafe { before.assume_init() })
 }
 
 fn restore(mask: &libc::sigset_t) {
-    // SAFETY: reads a mask that the system gave us. It cannot be refused: the arguments are as valid as before.
+    // SAFETY: reads a mask that `pthread_sigmask` returned. It cannot fail with these arguments.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, core::ptr::null_mut()) };
 }
 
@@ -72,7 +72,7 @@ mod tests {
 
     fn blocked(signal: i32) -> bool {
         let mut now = MaybeUninit::uninit();
-        // SAFETY: asks for the mask, which fills the set; then looks at it.
+        // SAFETY: with a null set this only queries the mask, which initializes `now`; then reads it.
         unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, core::ptr::null(), now.as_mut_ptr());
             libc::sigismember(now.as_ptr(), signal) == 1

@@ -1,8 +1,8 @@
 //! `tls = cert`: both sides present a certificate, whose chain must lead to the authority of the setting `tls_ca`.
 //!
-//! The authority decides which adapters belong together: every certificate of it that is valid now is accepted, in both
-//! directions, and its names are not looked at. Peers are known by addresses that programs exchange, either side of an
-//! out-of-band connection may be the one that connects, and the side that is connected to knows no name at all.
+//! Every certificate of the authority that is valid now is accepted, in both directions, and its names are not checked: peers are
+//! known by addresses that programs exchange, either side of an out-of-band connection may be the one that connects, and the
+//! accepting side knows no name at all.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::verifier::Identities;
 use crate::config::Settings;
 use crate::keys::{self, KeyFileError};
 
-/// Bytes of one file: more than any chain of certificates that a handshake has room for.
+/// Size limit of a file: more than any chain of certificates that fits a handshake.
 const MAX_FILE: usize = 256 << 10;
 
 pub(super) fn tls(settings: &Settings) -> Result<Tls, KeyFileError> {
@@ -67,7 +67,7 @@ impl Pem {
         path: Option<&PathBuf>,
         secret: bool,
     ) -> Result<Pem, KeyFileError> {
-        // Settings without one of them are refused before (`Settings::contradictions`).
+        // Settings without one of them are rejected earlier (`Settings::contradictions`).
         let path = path.map_or(Path::new(""), PathBuf::as_path);
         let bytes = keys::read_file(setting, path, MAX_FILE, secret)?;
         Ok(Pem {
@@ -81,7 +81,7 @@ impl Pem {
         KeyFileError::content(self.setting, &self.path, error)
     }
 
-    /// At least one.
+    /// The certificates; at least one.
     fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, KeyFileError> {
         let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes).collect();
         let all = all.map_err(|error| self.wrong(error))?;
@@ -92,7 +92,7 @@ impl Pem {
     }
 }
 
-/// Accepts any valid certificate of the authority, whatever its names are.
+/// Accepts any valid certificate of the authority, whatever its names.
 #[derive(Debug)]
 struct AnyOf {
     roots: Arc<RootCertStore>,

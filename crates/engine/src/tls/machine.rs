@@ -1,5 +1,5 @@
 //! The state machine of rustls, for either side, one step at a time: records in, plaintext and records out.
-//! It has no buffers of its own for them: input that a step did not use must be there again at the next one.
+//! It has no input buffer: input that a step did not consume must be passed again to the next one.
 
 use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
@@ -15,20 +15,20 @@ pub(super) enum Machine {
     Server(Box<UnbufferedServerConnection>),
 }
 
-/// What to do as soon as records can be made.
+/// What to write as soon as records can be encrypted.
 pub(super) enum Make<'a> {
     Nothing,
     Data(&'a [u8], &'a mut [u8]),
     CloseNotify(&'a mut [u8]),
 }
 
-/// What one step of the machine came to.
+/// The result of one step.
 pub(super) enum Step {
     /// There is more to do.
     More,
     /// The next record is not complete.
     Blocked,
-    /// So many bytes were made.
+    /// This many bytes were encrypted.
     Made(usize),
     Closed,
     Failed(TlsError),
@@ -63,7 +63,7 @@ impl Machine {
     }
 }
 
-/// One step: how many bytes of the input it used, and what it came to.
+/// One step: how many bytes of the input it consumed, and its result.
 fn step<Side>(
     status: UnbufferedStatus<'_, '_, Side>,
     make: Make<'_>,
@@ -86,13 +86,13 @@ fn step<Side>(
             let at = out.len();
             if let Err(EncodeError::InsufficientSize(size)) = data.encode(&mut []) {
                 out.resize(at + size.required_size, 0);
-                // It fits now.
+                // It fits after the resize.
                 let _ = data.encode(&mut out[at..]);
             }
             Step::More
         }
         Ok(ConnectionState::TransmitTlsData(data)) => {
-            // It waits in `out`, before whatever is made later.
+            // It is in `out`, before whatever is encrypted later.
             data.done();
             Step::More
         }
@@ -100,7 +100,7 @@ fn step<Side>(
         Ok(ConnectionState::BlockedHandshake) => Step::Blocked,
         Ok(ConnectionState::PeerClosed) => Step::Closed,
         Ok(ConnectionState::Closed) => Step::Blocked,
-        // No early data is ever accepted.
+        // Early data is never accepted.
         Ok(_) => Step::Failed(TlsError::Failed("unexpected data".to_owned())),
         Err(error) => Step::Failed(error.into()),
     };
@@ -121,7 +121,7 @@ fn write<Side>(mut traffic: WriteTraffic<'_, Side>, make: Make<'_>) -> Step {
 }
 
 impl Make<'_> {
-    /// The same once more.
+    /// A copy for the next attempt.
     pub(super) fn again(&mut self) -> Make<'_> {
         match self {
             Make::Nothing => Make::Nothing,

@@ -1,9 +1,9 @@
-//! `tls = psk`: both sides authenticate by a key pair that follows from the shared `key`.
+//! `tls = psk`: both sides authenticate by a key pair derived from the shared `key`.
 //!
-//! rustls has no external pre-shared keys (RFC 8446 §2.2). Instead an Ed25519 key pair is derived from the `key` by HKDF, and
+//! rustls has no external pre-shared keys (RFC 8446 §2.2). Instead an Ed25519 key pair is derived from the `key` by HKDF and
 //! presented as a raw public key (RFC 7250): a side that has the `key` knows the only public key that it may accept, and a
 //! side without it cannot sign. The first key is presented, and those of all keys are accepted, so that keys can be
-//! exchanged one after the other as with the proof of [`crate::keyed`].
+//! replaced one after the other as with the proof of [`crate::keyed`].
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ use super::verifier::Identities;
 use crate::config::Key;
 use crate::keys::{KeyFileError, Keys};
 
-/// Salt and context of the derivation (RFC 5869): a pair that follows from a `key` is good for nothing else.
+/// Salt and context of the derivation (RFC 5869): the derived pair is for this purpose only.
 const SALT: &[u8] = b"verbena tls psk 1";
 const CONTEXT: &[u8] = b"Ed25519 seed";
 
-/// What stands before the seed of an Ed25519 key in PKCS #8 (RFC 8410 §7).
+/// The PKCS #8 prefix of an Ed25519 seed (RFC 8410 §7).
 const PKCS8: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
@@ -50,7 +50,7 @@ pub(super) fn make(provider: Arc<CryptoProvider>, keys: &Keys) -> Result<Tls, Er
     });
     let pairs = pairs.collect::<Result<Vec<_>, Error>>()?;
     let known = pairs.iter().map(|(_, public)| public.clone()).collect();
-    // Settings without a key are refused before (`Settings::contradictions`).
+    // Settings without a key are rejected earlier (`Settings::contradictions`).
     let first = pairs.into_iter().next();
     let (key, public) = first.ok_or(Error::NoCertificatesPresented)?;
     let pair = CertifiedKey::new(vec![CertificateDer::from(public.to_vec())], key);
@@ -66,7 +66,7 @@ pub(super) fn make(provider: Arc<CryptoProvider>, keys: &Keys) -> Result<Tls, Er
     Tls::of(provider, (client, server), accepts)
 }
 
-/// HKDF with SHA-256 for as many bytes as one block of it has (RFC 5869 §2).
+/// HKDF with SHA-256, one output block (RFC 5869 §2).
 pub(super) fn private(key: &Key) -> PrivatePkcs8KeyDer<'static> {
     let extracted = mac(SALT, &[key.bytes()]);
     let seed = mac(&extracted, &[CONTEXT, &[1]]);
@@ -84,7 +84,7 @@ fn mac(key: &[u8], words: &[&[u8]]) -> [u8; 32] {
     mac.finalize().into_bytes().into()
 }
 
-/// Accepts the public keys that follow from the shared keys, and nothing else.
+/// Accepts only the public keys derived from the shared keys.
 #[derive(Debug)]
 struct Known {
     keys: Vec<SubjectPublicKeyInfoDer<'static>>,

@@ -1,10 +1,10 @@
 //! One TLS connection between a socket and the bytes of a stream: the handshake, then records both ways.
 //!
-//! It reads and writes as the socket itself would, without waiting. Between two calls it keeps what cannot be anywhere else:
-//! ciphertext of a record that is not complete, plaintext that found no place, ciphertext that found no room in the socket.
-//! Each of them is bounded: by [`MAX_RECORD`] before the peer is authenticated, by [`BURST`] and a record afterwards.
-//! A record that cannot be decrypted ends the connection, and so does an end without close_notify: nothing that was not
-//! authenticated is given to the reader.
+//! It reads and writes as the socket itself would, without blocking. Between two calls it keeps: ciphertext of an incomplete
+//! record, plaintext without a place to go, ciphertext without room in the socket.
+//! Each is bounded: by [`MAX_RECORD`] before the peer is authenticated, by [`BURST`] and a record afterwards.
+//! A record that cannot be decrypted ends the connection, and so does an end without close_notify: no unauthenticated byte is given
+//! to the reader.
 
 use std::sync::Arc;
 
@@ -21,23 +21,23 @@ use super::machine::{Machine, Make, Step};
 use super::stage::{self, BURST, MAX_RECORD, Stage};
 use crate::sys::{Socket, read_into, write_from};
 
-/// Reads from the socket for one call, while they complete no record: a peer may send empty ones for ever.
+/// Reads from the socket per call while they complete no record: a peer may send empty ones for ever.
 const RECEIVES: usize = 4;
-/// Room that a buffer may keep while it is empty.
+/// Capacity that a buffer keeps while it is empty.
 const KEPT: usize = 32 << 10;
 
-/// What a peer is told that speaks something else: a fatal `unexpected_message`.
+/// The alert for a peer that sends something else than TLS: a fatal `unexpected_message`.
 const UNEXPECTED: [u8; 7] = [ALERT, 3, 3, 0, 2, 2, 10];
 
-/// One connection.
+/// One TLS connection.
 pub(crate) struct Session {
     machine: Machine,
     state: State,
-    /// The reader knows that nothing more comes.
+    /// The reader was told that nothing more comes.
     told: bool,
     /// The peer has sent something.
     heard: bool,
-    /// close_notify was made.
+    /// close_notify was encrypted.
     closed: bool,
     /// Received and not decrypted.
     cipher: Vec<u8>,
@@ -49,29 +49,29 @@ pub(crate) struct Session {
     sent: usize,
 }
 
-/// What can be read.
+/// The state of the receiving direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     Handshake,
     Open,
-    /// The peer said close_notify; it may still be written to.
+    /// The peer sent close_notify; sending is still possible.
     Ended,
     Failed(TlsError),
 }
 
-/// What became of bytes that wait for room.
+/// The result of sending buffered bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flush {
     /// Nothing is left.
     Done,
-    /// The socket is full.
+    /// The socket has no room.
     Full,
     Broken,
 }
 
 impl Session {
     pub(super) fn client(config: Arc<ClientConfig>) -> Result<Session, TlsError> {
-        // No name is sent, and none is looked at (`enable_sni`, the verifiers).
+        // No name is sent or checked (`enable_sni`, the verifiers).
         let name = ServerName::try_from("verbena.invalid");
         let name = name.map_err(|error| TlsError::Failed(error.to_string()))?;
         let machine = UnbufferedClientConnection::new(config, name)?;
@@ -98,7 +98,7 @@ impl Session {
         }
     }
 
-    /// Why it failed, if it did.
+    /// The error, if it failed.
     pub(crate) fn failure(&self) -> Option<&TlsError> {
         match &self.state {
             State::Failed(error) => Some(error),
@@ -106,12 +106,12 @@ impl Session {
         }
     }
 
-    /// The handshake is not over.
+    /// The handshake is not complete.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.state == State::Handshake
     }
 
-    /// A read would give something that the socket does not tell of.
+    /// A read would return something although the socket is not readable.
     pub(crate) fn has_unread(&self) -> bool {
         let more = match self.state {
             State::Handshake | State::Open => has_record(&self.cipher),
@@ -120,13 +120,13 @@ impl Session {
         more || self.read < self.plain.len()
     }
 
-    /// Something waits for room in the socket.
+    /// Ciphertext waits for room in the socket.
     pub(crate) fn has_unsent(&self) -> bool {
         self.sent < self.out.len()
     }
 
-    /// Fills the places with what came, like [`Carrier::read`](verbena_nic::Carrier::read). Before the handshake is over
-    /// it does what that takes.
+    /// Fills the targets with plaintext, like [`Carrier::read`](verbena_nic::Carrier::read). Until the handshake is complete
+    /// it advances that.
     pub(crate) fn read(&mut self, socket: &Socket, targets: &mut Targets<'_>) -> Moved {
         let wanted = targets.bytes();
         if wanted == 0 {
@@ -144,7 +144,7 @@ impl Session {
             return Moved::Bytes(got);
         }
         let moved = stage::with(|stage| self.receive(socket, targets, wanted, stage));
-        // What the handshake has to say, or why it failed; without room it waits for some.
+        // Sends handshake messages or an alert; without room in the socket they wait.
         self.flush(socket);
         moved
     }
@@ -215,7 +215,7 @@ impl Session {
         }
     }
 
-    /// Looks at the first bytes of all: a peer that speaks something else is not asked for the rest of a record.
+    /// Checks the first bytes of all: from a peer that does not use TLS, the rest of a record is not awaited.
     fn hear(&mut self, bytes: &[u8]) {
         if !self.heard && !TlsError::may_be_tls(bytes) {
             self.out.extend_from_slice(&UNEXPECTED);
@@ -224,7 +224,7 @@ impl Session {
         self.heard = true;
     }
 
-    /// Decrypts until `input` has no complete record any more or `take` wants none; how many bytes of it are used.
+    /// Decrypts until `input` has no complete record any more or `take` wants none; returns the bytes consumed.
     fn decrypt(&mut self, input: &mut [u8], mut take: impl FnMut(&[u8]) -> bool) -> usize {
         let mut used = 0;
         let mut wants = true;
@@ -257,17 +257,17 @@ impl Session {
         used
     }
 
-    /// It failed: what the peer is told of it is all that is left to do.
+    /// Fails the connection: only the alert is left to send.
     fn fail(&mut self, error: TlsError, rest: &mut [u8]) {
         self.state = State::Failed(error);
-        // The alert stands before anything else.
+        // The alert precedes everything else.
         let _ = self
             .machine
             .step(rest, Make::Nothing, &mut self.out, &mut |_| ());
     }
 
-    /// Sends the bytes of the sources, like [`Carrier::write`](verbena_nic::Carrier::write). What is reported as sent may
-    /// wait for room: see [`flush`](Session::flush).
+    /// Encrypts and sends the bytes of the sources, like [`Carrier::write`](verbena_nic::Carrier::write). Bytes reported as sent
+    /// may wait for room: see [`flush`](Session::flush).
     pub(crate) fn write(&mut self, socket: &Socket, sources: &Sources<'_>) -> Moved {
         if self.is_handshaking() {
             return Moved::Nothing;
@@ -296,7 +296,7 @@ impl Session {
         })
     }
 
-    /// Makes records; how many bytes they have. What was received is not lost by it.
+    /// Encrypts; returns the length of the records. Received input that the machine consumes meanwhile is kept.
     fn make(&mut self, mut make: Make<'_>) -> Option<usize> {
         let (mut cipher, mut used) = (core::mem::take(&mut self.cipher), 0);
         let made = loop {
@@ -322,7 +322,7 @@ impl Session {
         made
     }
 
-    /// Sends records, behind what waits; false if the connection is broken.
+    /// Sends records after those that wait; false if the connection is broken.
     fn send(&mut self, socket: &Socket, sealed: &[u8]) -> bool {
         let mut now = 0;
         while !self.has_unsent() && now < sealed.len() {
@@ -354,7 +354,7 @@ impl Session {
         Flush::Done
     }
 
-    /// Says that nothing more comes from us, once, and sends what waits.
+    /// Sends close_notify, once, and what waits.
     pub(crate) fn close(&mut self, socket: &Socket) -> Flush {
         let open = matches!(self.state, State::Open | State::Ended);
         if open && !self.closed {
@@ -368,7 +368,7 @@ impl Session {
     }
 }
 
-/// A complete record is at the front.
+/// Whether a complete record is at the front.
 fn has_record(cipher: &[u8]) -> bool {
     let len = cipher
         .get(3..5)
@@ -376,7 +376,7 @@ fn has_record(cipher: &[u8]) -> bool {
     len.is_some_and(|len| cipher.len() - 5 >= usize::from(len))
 }
 
-/// Empties a buffer, which keeps some room.
+/// Empties a buffer, which keeps up to [`KEPT`] bytes of capacity.
 fn empty(buffer: &mut Vec<u8>) {
     if buffer.capacity() > KEPT {
         *buffer = Vec::new();

@@ -1,19 +1,18 @@
-//! Buffers of a thread that serves TLS connections: what it reads, encrypts and sends passes through them, so that a
-//! connection keeps only what is left over between two calls. They are made when a thread first needs them, about 400 KiB, and
-//! go with it.
+//! Per-thread buffers for TLS: reads, encryption and writes go through them, so that a connection keeps only what is left over
+//! between two calls. They are allocated when a thread first needs them, about 400 KiB, and freed with it.
 
 use std::cell::Cell;
 
-/// The longest record: head, plaintext and what encryption may add (RFC 8446 §5.2).
+/// The longest record: header, plaintext and encryption overhead (RFC 8446 §5.2).
 pub(super) const MAX_RECORD: usize = 5 + (16 << 10) + 256;
 /// Bytes that one read takes from a socket at most, and one write from its sources.
 pub(super) const BURST: usize = 128 << 10;
-/// What encryption makes of [`BURST`] bytes: each record of 16 KiB adds 22 bytes, and a key update may go before.
+/// The ciphertext of [`BURST`] bytes: each record of 16 KiB adds 22 bytes, and a key update may precede.
 const SEALED: usize = BURST + 1024;
 
 /// The buffers.
 pub(super) struct Stage {
-    /// From the socket, not decrypted: what was left over, then what came.
+    /// From the socket, not decrypted: left over bytes first.
     pub(super) came: Vec<u8>,
     /// From the sources, not encrypted.
     pub(super) plain: Vec<u8>,
@@ -22,13 +21,13 @@ pub(super) struct Stage {
 }
 
 thread_local! {
-    /// None while it is used.
+    /// None while in use.
     static STAGE: Cell<Option<Box<Stage>>> = const { Cell::new(None) };
 }
 
-/// Lends the buffers of this thread.
+/// Runs `work` with the buffers of this thread.
 pub(super) fn with<R>(work: impl FnOnce(&mut Stage) -> R) -> R {
-    // A thread that is about to end has none any more.
+    // Thread-local storage is gone while a thread ends.
     let kept = STAGE.try_with(Cell::take).ok().flatten();
     let mut stage = kept.unwrap_or_else(|| {
         Box::new(Stage {

@@ -1,5 +1,5 @@
-//! What rustls asks about the other side's identity, for both modes. A mode says which identities it accepts and how they
-//! sign; that signatures of TLS 1.2 are refused is decided here for all of them.
+//! The rustls verifiers for both modes. A mode says which identities it accepts and how they sign; signatures of TLS 1.2 are
+//! rejected here for all of them.
 
 use core::fmt::Debug;
 
@@ -8,7 +8,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, PeerIncompatible, SignatureScheme};
 
-/// Which identities a mode accepts.
+/// The identities that a mode accepts.
 pub(super) trait Identities: Debug + Send + Sync + 'static {
     /// Peers present raw public keys (RFC 7250) instead of certificates.
     const RAW_KEYS: bool;
@@ -27,7 +27,7 @@ pub(super) trait Identities: Debug + Send + Sync + 'static {
         now: UnixTime,
     ) -> Result<(), Error>;
 
-    /// That a signature of TLS 1.3 is by the identity.
+    /// Verifies that a TLS 1.3 signature is by this identity.
     fn verify_signature(
         &self,
         message: &[u8],
@@ -37,15 +37,15 @@ pub(super) trait Identities: Debug + Send + Sync + 'static {
 
     fn schemes(&self) -> Vec<SignatureScheme>;
 
-    /// The authorities that clients are told of.
+    /// The authorities that clients are told.
     fn authorities(&self) -> &[DistinguishedName];
 }
 
-/// Accepts these identities, by TLS 1.3 only.
+/// Accepts these identities, with TLS 1.3 only.
 #[derive(Debug)]
 pub(super) struct Tls13<I>(pub(super) I);
 
-/// TLS 1.2 is never agreed on, so rustls does not ask; if it did, the answer is no.
+/// TLS 1.2 is never negotiated, so rustls does not call this; it fails in any case.
 fn no_tls12() -> Result<HandshakeSignatureValid, Error> {
     Err(PeerIncompatible::ServerDoesNotSupportTls12Or13.into())
 }

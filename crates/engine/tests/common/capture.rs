@@ -1,10 +1,10 @@
-//! Packet captures of other adapters, read back into what each side said.
-//! It promises each connection's startup frames and messages in the order in which they were complete on the wire.
-//! It refuses anything but the little that the captures hold: Ethernet, IP without options, TCP.
+//! Reads packet captures of other adapters back into the startup frames and messages of each connection.
+//! Messages are in the order in which they were complete on the wire. Only what the captures contain is supported: Ethernet, IP without
+//! options, TCP.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// Who said something.
+/// The sending side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
     Initiator,
@@ -30,7 +30,7 @@ pub struct Message {
 #[derive(Debug, Clone)]
 pub struct Segment {
     pub ulpdu: Vec<u8>,
-    /// The field on the wire; zero where checksums are off.
+    /// The CRC field on the wire; zero where checksums are off.
     pub crc: u32,
 }
 
@@ -81,13 +81,13 @@ impl Segment {
         }
         let segment = Segment {
             ulpdu: bytes[2..2 + len].to_vec(),
-            // RFC 5044 §4.4: as iSCSI has it, the least significant byte first.
+            // RFC 5044 §4.4: as in iSCSI, the least significant byte first.
             crc: u32::from_le_bytes(bytes[padded..padded + 4].try_into().unwrap()),
         };
         Some((segment, padded + 4))
     }
 
-    /// As it goes over the wire; the checksum is right if there is one.
+    /// As it is on the wire; the checksum is correct if there is one.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = (self.ulpdu.len() as u16).to_be_bytes().to_vec();
         out.extend(&self.ulpdu);
@@ -118,20 +118,20 @@ impl Message {
         &self.segments[0].ulpdu
     }
 
-    /// The empty RDMA Write that opens a stream, or un-sticks it.
+    /// The empty RDMA Write that opens a stream, or a nudge.
     pub fn is_empty_write(&self) -> bool {
         self.opcode() == 0 && self.payload().is_empty() && be32(self.first(), 2) == 1
     }
 }
 
-/// A direction of a connection while it is read.
+/// One direction of a connection while it is read.
 #[derive(Default)]
 struct Half {
     begins: u32,
     bytes: Vec<u8>,
-    /// What came before something that is missing.
+    /// Segments received ahead of a missing one.
     ahead: BTreeMap<usize, Vec<u8>>,
-    /// Understood so far.
+    /// Bytes parsed so far.
     read: usize,
     startup: Vec<u8>,
     open: Vec<Segment>,
@@ -181,7 +181,7 @@ impl Half {
 /// An address with its port.
 type End = Vec<u8>;
 
-/// A packet's TCP part.
+/// The TCP part of a packet.
 struct Tcp<'a> {
     from: End,
     to: End,
@@ -210,7 +210,7 @@ fn tcp(packet: &[u8]) -> Option<Tcp<'_>> {
     })
 }
 
-/// A connection while it is read: both directions, and what was complete so far.
+/// A connection while it is read: both directions, and the messages complete so far.
 #[derive(Default)]
 struct Heard {
     halves: [Half; 2],

@@ -1,4 +1,4 @@
-//! Adapters with datagram queue pairs.
+//! Engines with datagram queue pairs, for tests.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Two engines on loopback, and what tests do with them.
+//! Two engines on loopback, and helpers of the tests.
 
 #![allow(
     dead_code,
@@ -22,7 +22,7 @@ use verbena_nic::wr::{Data, Remote};
 use verbena_nic::{Flags, ReceiveWr, SendOp, SendWr, Sge, Status, Wc};
 use verbena_wire::To;
 
-/// Longer than anything takes that works.
+/// Longer than any successful operation takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) const SEND: SendOp = SendOp::Send {
@@ -137,7 +137,7 @@ pub(crate) fn loopback() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
-/// Joins two queue pairs; the second listens.
+/// Connects two queue pairs; the second side listens.
 pub(crate) fn join(a: &Side, b: &Side) {
     try_join(a, b, b"hello", b"welcome").unwrap();
 }
@@ -156,7 +156,7 @@ pub(crate) fn try_join(a: &Side, b: &Side, asks: &[u8], says: &[u8]) -> Result<(
     Ok(())
 }
 
-/// Two sides with the same settings, joined.
+/// Two connected sides with the same settings.
 pub(crate) fn pair(settings: &[(&str, &str)]) -> (Side, Side) {
     let (a, b) = (Side::new(settings), Side::new(settings));
     join(&a, &b);
@@ -169,17 +169,17 @@ pub(crate) fn pattern(len: usize, salt: u8) -> Vec<u8> {
         .collect()
 }
 
-/// Runs `work` on a thread of its own; fails if it hangs, which a test that waits for it would do, too.
+/// Runs `work` on another thread; fails if it takes longer than `limit`.
 pub fn within(limit: Duration, work: impl FnOnce() + Send + 'static) {
     let (done, told) = mpsc::channel();
     let worker = std::thread::spawn(move || {
         work();
-        // Nobody listens if it was given up.
+        // The receiver is gone if the limit was reached.
         let _ = done.send(());
     });
     match told.recv_timeout(limit) {
         Err(mpsc::RecvTimeoutError::Timeout) => panic!("it hangs: not over after {limit:?}"),
-        // Its panic, if it had one, becomes ours.
+        // A panic of the worker is propagated.
         _ => worker.join().unwrap(),
     }
 }
@@ -192,7 +192,7 @@ pub fn wait(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Descriptors are the process's: where one test counts them, all run one at a time.
+/// Descriptors are counted per process: tests that count them run one at a time.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE
@@ -216,20 +216,20 @@ pub fn resident() -> usize {
         * 1024
 }
 
-/// Numbers that look random and are the same in every run.
+/// Pseudorandom numbers, the same in every run.
 pub fn mix(n: u64) -> u64 {
     let n = (n ^ (n >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     n ^ (n >> 29)
 }
 
-/// Dials `to` and waits for the answer.
+/// Connects to `to` and waits for the result.
 pub fn dial(qp: &QueuePair, to: SocketAddr) -> Result<Vec<u8>, Error> {
     let (done, told) = mpsc::channel();
     qp.connect(to, b"", move |r| done.send(r).unwrap())?;
     told.recv_timeout(PATIENCE).unwrap()
 }
 
-/// Says yes to whoever comes next, and waits until the connection is there.
+/// Accepts the next request, and waits until the connection is established.
 pub fn admit(door: &verbena_engine::Listening, qp: &QueuePair) {
     let (done, told) = mpsc::channel();
     let incoming = door.next().unwrap().unwrap();
@@ -238,7 +238,7 @@ pub fn admit(door: &verbena_engine::Listening, qp: &QueuePair) {
     told.recv_timeout(PATIENCE).unwrap().unwrap();
 }
 
-/// Connects one queue pair to another, through a door of the second one's.
+/// Connects one queue pair to another, through a listener of the second one's engine.
 pub fn meet(one: &QueuePair, door: &verbena_engine::Listening, other: &QueuePair) {
     let (done, told) = mpsc::channel();
     let at = door.local().unwrap();
@@ -248,7 +248,7 @@ pub fn meet(one: &QueuePair, door: &verbena_engine::Listening, other: &QueuePair
     told.recv_timeout(PATIENCE).unwrap().unwrap();
 }
 
-/// Reads to the end, or a reset; panics if neither comes.
+/// Reads to the end of the stream or a reset; panics if neither comes.
 pub fn see_the_end(mut raw: &TcpStream) {
     raw.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut waste = [0; 4096];
@@ -275,7 +275,7 @@ pub fn read_from(remote: Remote) -> SendOp {
     }
 }
 
-/// Both sides are connected: a message passes each way.
+/// Sends a message each way.
 pub(crate) fn talk(a: &Side, b: &Side) {
     for (from, to) in [(a, b), (b, a)] {
         to.receive(1, &[to.sge(0, 64)]);
@@ -285,7 +285,7 @@ pub(crate) fn talk(a: &Side, b: &Side) {
     }
 }
 
-/// A side whose queue pair peers can reach by its number.
+/// A side whose queue pair can be called by its number.
 pub(crate) fn callable_side(settings: &[(&str, &str)]) -> Side {
     let mut side = Side::new(settings);
     let options = QueuePairOptions {

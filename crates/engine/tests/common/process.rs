@@ -1,4 +1,4 @@
-//! A second process for tests: the same test program again, in a role.
+//! A second process for tests: the same test program again, started with a role.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -22,12 +22,12 @@ pub fn role() -> Option<(String, Vec<(String, String)>)> {
     Some((name, settings.collect()))
 }
 
-/// Says a line to whoever started us.
+/// Prints a line for the process that started this one.
 pub fn say(line: &str) {
     println!("\n> {line}");
 }
 
-/// Waits for a line of whoever started us; ends the process when it is gone.
+/// Waits for a line of the process that started this one; exits when that is gone.
 pub fn hear() -> String {
     let mut line = String::new();
     if std::io::stdin().read_line(&mut line).unwrap() == 0 {
@@ -36,7 +36,7 @@ pub fn hear() -> String {
     line.trim().to_owned()
 }
 
-/// Another process of this program; killed when it is dropped.
+/// Another process of this program; killed on drop.
 pub struct Peer {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -44,7 +44,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts it; its test `as_child` plays the role.
+    /// Starts it; its test `as_child` runs the role.
     pub fn start(role: &str, settings: &[(&str, &str)]) -> Peer {
         let mut words = role.to_owned();
         for (key, value) in settings {
@@ -62,7 +62,7 @@ impl Peer {
         Peer { child, out, into }
     }
 
-    /// The next line it says.
+    /// The next line that it prints.
     pub fn hear(&mut self) -> String {
         loop {
             let mut line = String::new();
@@ -86,7 +86,7 @@ impl Peer {
         self.child.id()
     }
 
-    /// What it says of itself when it plays [`target`]: where it listens, and its memory.
+    /// What [`target`] prints: its listening address, and its memory.
     pub fn whereabouts(&mut self) -> (std::net::SocketAddr, Remote) {
         let line = self.hear();
         let words: Vec<_> = line.split(' ').collect();
@@ -105,10 +105,10 @@ impl Drop for Peer {
     }
 }
 
-/// How many receives a target has posted before it accepts.
+/// Receives that a target posts before it accepts.
 pub const RECEIVES: u64 = 256;
 
-/// Plays the target: listens, accepts one connection, keeps receives posted, until it is ended.
+/// The role of a target: listens, accepts one connection, and keeps receives posted until it is killed.
 pub fn target(settings: &[(String, String)]) {
     let settings: Vec<_> = settings.iter().map(|(k, v)| (&**k, &**v)).collect();
     let side = Side::new(&settings);

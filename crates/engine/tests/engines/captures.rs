@@ -1,6 +1,6 @@
-//! Every exchange that was captured from Linux's siw, played again: each side of it by a scripted peer against ours.
-//! Startup frames, Sends, Terminates and what is read or written go over the wire as they were captured; only names of our own
-//! memory are changed to what it is called today, and checksums with them. Segments of ours may be cut elsewhere.
+//! Every exchange that was captured from Linux's siw, replayed: each side of it by a scripted peer against this adapter.
+//! Startup frames, Sends, Terminates and the bytes read or written are as captured; only STags and addresses of our memory are replaced,
+//! and checksums with them. Our segments may be cut elsewhere.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -35,37 +35,37 @@ const READ_REQUEST: u8 = 1;
 const READ_RESPONSE: u8 = 2;
 const TERMINATE: u8 = 7;
 
-/// Where in our memory the parts of a replay lie.
+/// Offsets in our memory of the parts of a replay.
 const THEIRS: usize = 1 << 20;
 const OURS: usize = 2 << 20;
 const SINKS: usize = 3 << 20;
 
-/// What a startup frame says besides the enhanced block.
+/// The private data of a startup frame, without the enhanced block.
 fn private(frame: &[u8]) -> &[u8] {
     let enhanced = frame[17] == 2 && frame[16] & 0x10 != 0;
     &frame[if enhanced { 24 } else { 20 }..]
 }
 
-/// Memory of ours that the capture knows by another name.
+/// Memory of ours that has another STag in the capture.
 struct Region {
     stag: u32,
     to: u64,
     ours: Remote,
 }
 
-/// One exchange with one side played by us.
+/// One exchange with one side run by this adapter.
 struct Replay<'a> {
     exchange: &'a Exchange,
     we: From,
     side: Side,
     raw: TcpStream,
     regions: Vec<Region>,
-    /// Where the peer's memory is named in its startup, ours is as large as it was there, with these rights.
+    /// If the startup names a region, a buffer of exactly that size and those rights.
     _exact: Option<Buffer>,
-    /// Our reads: the sink that was captured, today's, and where in our memory that is.
+    /// Our reads: the captured sink STag, ours, and the offset of the sink in our memory.
     reads: VecDeque<(u64, u32, u64, usize)>,
     unread: Vec<u8>,
-    /// What our memory must hold in the end: offset and bytes.
+    /// What our memory must contain in the end: offset and bytes.
     expected: Vec<(usize, Vec<u8>)>,
     posted: usize,
     empty_writes: usize,
@@ -77,7 +77,7 @@ impl Replay<'_> {
         self.exchange.messages.iter().filter(move |m| m.from != we)
     }
 
-    /// Gives everything of ours that the peer names a place.
+    /// Assigns a place to all our memory that the peer names.
     fn name_regions(&mut self) {
         let mut found: Vec<(u32, u64, u64)> = Vec::new();
         for message in self.theirs() {
@@ -106,7 +106,7 @@ impl Replay<'_> {
         }
     }
 
-    /// The one region that a responder named in its startup: {address, key, length}.
+    /// The one region that a responder names in its startup: {address, key, length}.
     fn name_exactly(&mut self, rights: Access) {
         let said = private(&self.exchange.reply);
         let (to, stag, len) = (be64(said, 0), be32(said, 8), be32(said, 12));
@@ -120,7 +120,7 @@ impl Replay<'_> {
         self._exact = Some(memory);
     }
 
-    /// A peer may take back a window, and no region of ours (siw lets it): the region is named by one.
+    /// A peer may invalidate a window but no region here (siw lets it), so the region is named by a window.
     fn open_window(&mut self) {
         let (function, pd) = (self.side.engine.function(), self.side.pd);
         let memory = self._exact.as_ref().expect("a region of its own");
@@ -140,7 +140,7 @@ impl Replay<'_> {
         self.regions[0].ours.stag = bound;
     }
 
-    /// A name of our memory as the capture has it, as it is today. A name that was wrong then is wrong in the same way.
+    /// Translates a captured STag and address of our memory to the current ones. An invalid one stays invalid in the same way.
     fn translate(&self, stag: u32, to: u64) -> (u32, u64) {
         let known = self.regions.iter().find(|r| r.stag == stag);
         let Some(region) = known.or(self.regions.first()) else {
@@ -155,7 +155,7 @@ impl Replay<'_> {
         (today, to)
     }
 
-    /// Bytes that the peer writes or reads, at our place for them.
+    /// The offset in our memory of bytes that the peer writes or reads.
     fn offset(&self, to: u64) -> usize {
         (to - self.side.memory.at()) as usize
     }
@@ -173,7 +173,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Plays a message of the peer's.
+    /// Sends a message of the peer's.
     fn say(&mut self, message: &Message, next: &[Message]) {
         if message.opcode() == READ_REQUEST {
             self.prepare_answer(message, next);
@@ -220,7 +220,7 @@ impl Replay<'_> {
         self.raw.write_all(&bytes).unwrap();
     }
 
-    /// What the peer read then is there for it to read now.
+    /// Puts the bytes that the peer read in the capture where it reads them now.
     fn prepare_answer(&mut self, request: &Message, next: &[Message]) {
         let u = request.first();
         let sink = (be32(u, 18), be64(u, 22));
@@ -240,7 +240,7 @@ impl Replay<'_> {
         }
     }
 
-    /// The next message of ours from the socket, without empty Writes that open or un-stick a stream.
+    /// The next message of ours from the socket, without empty Writes that open or nudge a stream.
     fn hear(&mut self) -> Message {
         let mut segments: Vec<Segment> = Vec::new();
         loop {
@@ -266,10 +266,10 @@ impl Replay<'_> {
         }
     }
 
-    /// Has our program do what was done then, and compares what leaves.
+    /// Has our side do what the captured one did, and compares what is sent.
     fn act(&mut self, captured: &Message) {
         if captured.is_empty_write() {
-            // Ours sends it by itself.
+            // The adapter sends it by itself.
             return;
         }
         self.post(captured);
@@ -277,7 +277,7 @@ impl Replay<'_> {
         assert_eq!(ours.opcode(), captured.opcode());
         let (now, then) = (ours.first(), captured.first());
         match captured.opcode() {
-            // Ours has its own words for it.
+            // The contents of our Terminate differ.
             TERMINATE => {}
             READ_REQUEST => {
                 assert_eq!(now[30..46], then[30..46], "what is read");
@@ -296,7 +296,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Where the data of our read of this number goes; as many as are under way at once have room.
+    /// Where the data of the read with this number goes; there is room for all that are outstanding at once.
     fn sink(&self, number: usize) -> usize {
         SINKS + (number % 30) * (32 << 10)
     }
@@ -343,7 +343,7 @@ impl Replay<'_> {
         self.posted += 1;
     }
 
-    /// Everything that came or was read is where it should be, and all work has succeeded.
+    /// Checks that all received and read bytes are in place, and all work has succeeded.
     fn judge(&mut self) {
         let sends: Vec<_> = self
             .theirs()
@@ -358,7 +358,7 @@ impl Replay<'_> {
             assert_eq!(self.side.memory.read(at, send.len()), send);
             at += send.len();
         }
-        // Later ones may lie over earlier ones.
+        // Later ones may overlap earlier ones.
         let mut image: std::collections::BTreeMap<usize, u8> = Default::default();
         for (at, bytes) in &self.expected {
             image.extend(bytes.iter().enumerate().map(|(n, b)| (at + n, *b)));
@@ -375,7 +375,7 @@ impl Replay<'_> {
     }
 }
 
-/// Settings that make our startup what siw's was.
+/// Settings that make our startup equal to siw's.
 fn settings(exchange: &Exchange, rtr: bool) -> Vec<(&'static str, &'static str)> {
     let request = &exchange.request;
     let on = |bit: u8| request[16] & bit != 0;
@@ -389,7 +389,7 @@ fn settings(exchange: &Exchange, rtr: bool) -> Vec<(&'static str, &'static str)>
     ]
 }
 
-/// Its request wants the peer-to-peer model (RFC 6581 §9.1).
+/// Its Request asks for the peer-to-peer model (RFC 6581 §9.1).
 fn peer_to_peer(exchange: &Exchange) -> bool {
     let request = &exchange.request;
     request[17] == 2 && request.len() >= 24 && request[20] & 0x80 != 0
@@ -413,7 +413,7 @@ fn replay<'a>(exchange: &'a Exchange, we: From, side: Side, raw: TcpStream) -> R
     }
 }
 
-/// What the connections of the capture of failures are about, in its order.
+/// The failures in the capture of failures, in its order.
 const FAILURES: [&str; 9] = [
     "write: bad key",
     "write: bad key byte",
@@ -447,7 +447,7 @@ fn against_our_listener(name: &str, number: usize, exchange: &Exchange) {
     }
     let mut reply = vec![0; exchange.reply.len()];
     replay.raw.read_exact(&mut reply).unwrap();
-    // Key, flags, revision, length: byte for byte; and what the program said.
+    // Key, flags, revision and length byte for byte, and the private data.
     assert_eq!(reply[..20], exchange.reply[..20]);
     assert_eq!(private(&reply), said);
     if refuses {
@@ -475,7 +475,7 @@ fn against_our_listener(name: &str, number: usize, exchange: &Exchange) {
     }
 }
 
-/// siw's responder against our dialler.
+/// siw's responder against our initiator.
 fn against_our_dialler(exchange: &Exchange, rtr: bool) {
     let side = Side::new(&settings(exchange, rtr));
     let door = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -514,7 +514,7 @@ fn against_our_dialler(exchange: &Exchange, rtr: bool) {
         assert!(!cause.contains("the peer's fault"), "{cause}");
     } else {
         replay.judge();
-        // siw missed our first frame, or might have.
+        // siw may have left our first frame unread.
         let most = 1 + usize::from(peer_to_peer(exchange));
         assert!(replay.empty_writes <= most);
     }
@@ -540,7 +540,7 @@ fn each(check: impl Fn(&str, usize, &Exchange)) {
             all += 1;
         }
     }
-    // README.md of the captures, and the listings beside them.
+    // As in the README.md of the captures and the listings beside them.
     assert_eq!(all, 51);
 }
 
@@ -554,7 +554,7 @@ fn every_responder_is_dialled_by_ours() {
     each(|_, _, exchange| against_our_dialler(exchange, peer_to_peer(exchange)));
 }
 
-/// Ours offers the peer-to-peer model unless it is told not to; siw without it answers as if nothing had been offered.
+/// We offer the peer-to-peer model unless configured otherwise; siw without it answers as if nothing had been offered.
 #[test]
 fn every_responder_is_dialled_with_our_usual_offer() {
     each(|name, _, exchange| {

@@ -1,4 +1,4 @@
-//! V5 over loopback: registrations that are done later, the work that gets ahead of them, and everybody else.
+//! V5 over loopback: registrations that complete later, work posted before they do, and other connections meanwhile.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use verbena_nic::wr::Remote;
 use verbena_nic::{Arm, ControlOp, Error as Refused, SendOp, Sge, Status, WcOp};
 use verbena_wire::To;
 
-/// Memory whose registration is queued, and how it ended.
+/// Memory whose registration is queued, and its result.
 struct Later {
     memory: Buffer,
     ended: Receiver<Result<(), Error>>,
@@ -50,7 +50,7 @@ impl Later {
     }
 }
 
-/// Keeps the control thread of a side busy until this is dropped: what is queued meanwhile stays pending.
+/// Blocks the control thread of a side until dropped: what is queued meanwhile stays pending.
 struct Gate {
     _open: Sender<()>,
     _control: ControlQueue,
@@ -73,7 +73,7 @@ fn close_gate(side: &Side) -> Gate {
     }
 }
 
-/// Messages both ways on a connection, so many of them.
+/// `rounds` messages both ways on a connection.
 fn chat(a: &Side, b: &Side, rounds: u64) {
     for id in 0..rounds {
         b.receive(id, &[b.sge(0, 64)]);
@@ -88,7 +88,7 @@ fn second_of(side: &Side) -> QueuePair {
     make_qp(&side.engine, &side.cq, side.pd)
 }
 
-/// Joins a side to a queue pair of another one's engine.
+/// Connects a side to a queue pair of another side's engine.
 fn admit_on(a: &Side, b: &Side, qp: &QueuePair) {
     let door = b.engine.listen(loopback(), 4).unwrap();
     meet(&a.qp, &door, qp);
@@ -103,7 +103,7 @@ fn a_write_posted_with_a_gigabyte_that_is_not_there_yet_completes_after_its_regi
     let data = pattern(100_000, 3);
     big.memory.write(0, &data);
     a.post(1, write_to(b.remote(0)), &[big.sge(100_000)]);
-    // The end of it, too: all of it is there when the first work on it begins.
+    // Its last bytes, too: all of it is registered when the first work on it begins.
     let mut end = big.sge(4096);
     end.at += len as u64 - 4096;
     a.post(2, write_to(b.remote(1 << 20)), &[end]);
@@ -123,7 +123,7 @@ fn only_the_queue_pair_that_needs_it_waits() {
     source.memory.write(0, &pattern(5000, 9));
     a.post(1, write_to(b.remote(0)), &[source.sge(5000)]);
     a.post(2, write_to(b.remote(8192)), &[a.sge(0, 10)]);
-    // Its own receive side goes on: the peer writes, reads and sends.
+    // Its receive side continues: the peer writes, reads and sends.
     b.post(3, write_to(a.remote(100)), &[b.sge(0, 10)]);
     b.post(4, read_from(a.remote(100)), &[b.sge(20_000, 10)]);
     a.receive(5, &[a.sge(4096, 64)]);
@@ -156,7 +156,7 @@ fn peers_wait_for_pending_memory_and_no_other_connection_does() {
         a.memory.write(0, &pattern(300_000, 1));
         a.post(1, read_from(source.remote()), &[a.sge(1 << 20, 300_000)]);
         a.post(2, write_to(target.remote()), &[a.sge(0, 300_000)]);
-        // What the waiting side sends itself is on its way.
+        // Requests of the waiting side itself are sent.
         a.receive(5, &[a.sge(2 << 20, 64)]);
         b.post(6, SEND, &[b.sge(0, 64)]);
         assert_eq!(a.statuses(1), [(5, Status::Success)], "{settings:?}");
@@ -254,7 +254,7 @@ fn a_registration_that_fails_fails_the_work_that_waits_on_both_sides() {
     }
 }
 
-/// What was queued to a control queue pair that is destroyed fails, and so does the work that waited.
+/// Requests in a control queue pair that is destroyed fail, and so does the work that waits for them.
 #[test]
 fn a_control_queue_that_is_dropped_fails_who_waits() {
     let (a, b) = pair(&[]);
@@ -337,7 +337,7 @@ fn an_engine_that_ends_tells_everybody_who_waits() {
         let dropping = std::thread::spawn(move || drop(engine));
         drop(gate);
         dropping.join().unwrap();
-        // Done before the end, or given up; never forgotten.
+        // Completed before the end, or failed; never lost.
         let outcome = later.ended.recv_timeout(PATIENCE).unwrap();
         assert!(matches!(outcome, Ok(()) | Err(Error::Closed)));
         let closed = control.create_cq(1, 1, None);
@@ -345,7 +345,7 @@ fn an_engine_that_ends_tells_everybody_who_waits() {
     });
 }
 
-/// No wake-up is lost, whatever comes first: thousands of registrations with a write right behind each.
+/// No wake-up is lost in any order: thousands of registrations with a write directly after each.
 #[test]
 fn work_races_with_registrations() {
     let (a, b) = pair(&[]);
@@ -364,7 +364,7 @@ fn work_races_with_registrations() {
     }
 }
 
-/// Who is told may panic, as a handler may; the control thread goes on.
+/// A completion callback may panic, as a handler may; the control thread continues.
 #[test]
 fn one_who_panics_when_told_holds_up_nobody() {
     let side = Side::new(&[]);

@@ -1,4 +1,4 @@
-//! An engine that fails, because one of its own threads panics: every wait ends, posted work is flushed, and later calls say why.
+//! An engine that fails because one of its threads panics: every wait ends, posted work is flushed, and later calls report the reason.
 
 use std::net::TcpListener;
 use std::os::fd::AsFd;
@@ -43,7 +43,7 @@ fn is_failure(error: &Error, thread: OwnThread) -> bool {
     thread.starts_with(prefix) && message.contains("provoked by a test")
 }
 
-/// Waits on a thread of its own for the inbox's descriptor.
+/// Waits on another thread for a descriptor to become readable.
 fn readable(fd: impl AsFd + Send + 'static) -> Receiver<()> {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {
@@ -66,7 +66,7 @@ fn panics(kind: OwnThread) {
     let (a, b) = (side(), Side::new(&[]));
     join(&a, &b);
     a.receive(1, &[a.sge(0, 8)]);
-    // Waits for a receive at the peer, for ever.
+    // Waits for a receive at the peer that is never posted.
     a.post(2, SEND, &[a.sge(0, 8)]);
     let idle = make_qp(&a.engine, &a.cq, a.pd);
 
@@ -82,7 +82,7 @@ fn panics(kind: OwnThread) {
             told
         })
         .collect();
-    // Takes the connection and says nothing.
+    // Accepts the connection and sends nothing.
     let silent = TcpListener::bind(loopback()).unwrap();
     let (tell, connected) = mpsc::channel();
     let to = silent.local_addr().unwrap();
@@ -139,7 +139,7 @@ fn a_panic_leaves_other_engines_alone() {
     assert_eq!(c.statuses(1), [(1, Status::Success)]);
 }
 
-/// Requests of control queue pairs that were posted are answered, whatever thread panicked.
+/// Requests in control queue pairs complete, whichever thread panicked.
 #[test]
 fn a_panic_ends_queued_registrations() {
     for kind in KINDS {
@@ -161,17 +161,17 @@ fn a_panic_ends_queued_registrations() {
         std::thread::sleep(Duration::from_millis(20));
         drop(open);
         let outcome: Result<(), Error> = told.recv_timeout(PATIENCE).unwrap();
-        // A panic elsewhere may come after the request was done.
+        // A panic of another thread may come after the request was done.
         assert!(outcome.is_err() || kind != OwnThread::Control, "{kind:?}");
         wait("the failure", || a.engine.failure().is_some());
         assert!(control.create_cq(3, 4, None).is_err());
     }
 }
 
-/// A way in which an engine ends.
+/// A way to end an engine.
 type End = fn(&Engine);
 
-/// Posted work of every kind of queue pair is flushed, and one event tells of the end, however the engine ends (N8, E2).
+/// Posted work of every kind of queue pair is flushed, and one event reports the end, however the engine ends (N8, E2).
 #[test]
 fn every_end_covers_every_queue_pair() {
     let ends: [(&str, End); 3] = [

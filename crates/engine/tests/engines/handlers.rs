@@ -1,4 +1,4 @@
-//! Completion handlers (N2 to N9): who is told, on which processor, before whom, and that no notification is lost or doubled.
+//! Completion handlers (N2 to N9): which one is called, on which processor, in which order, and that no notification is lost or doubled.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ fn callback(work: impl Fn(Completion) + Send + Sync + 'static) -> HandlerOptions
     }
 }
 
-/// A handler that passes on what it is told.
+/// A handler that forwards its notifications to a channel.
 fn told() -> (HandlerOptions, mpsc::Receiver<Completion>) {
     let (tell, told) = mpsc::channel();
     let tell = Mutex::new(tell);
@@ -60,7 +60,7 @@ fn handlers_are_registered_up_to_the_limit_and_cleared() {
     assert_eq!(usize::from(usual.handler_limit()), processors, "N2");
 }
 
-/// N2, N5: more handlers than the flat map has vectors, each with a vector of its own that leads to it alone.
+/// N2, N5: more handlers than the flat map has vectors, each with a vector of its own.
 #[test]
 fn there_can_be_more_handlers_than_the_flat_map_has_vectors() {
     let (a, b) = (Side::new(&[]), Side::new(&[("handlers", "1024")]));
@@ -137,7 +137,7 @@ fn what_cannot_be_is_said_and_changes_nothing() {
         Cause::Management { parameter: 1 },
         Origin::new(At::Queue(99)),
     );
-    // Management has its queue, whatever is said.
+    // Management events have their own queue in any case.
     nowhere.unwrap();
     let rdma = Cause::CommandDone { command: 1 };
     assert!(engine.inject(rdma, Origin::new(At::Queue(99))).is_err());
@@ -160,9 +160,9 @@ fn a_handler_hears_of_its_queue_and_why() {
         handler: id,
     };
     assert_eq!(heard, expected);
-    // The entry is there before anybody is told.
+    // The completion is in the queue before the handler is called.
     assert_eq!(b.statuses(1), [(1, Status::Success)]);
-    // Not armed, not told; and a failure is worth telling whoever waits for something solicited.
+    // A failure notifies a queue that is armed for solicited completions.
     drain(&a);
     b.receive(3, &[]);
     b.cq.arm(Arm::Solicited);
@@ -172,7 +172,7 @@ fn a_handler_hears_of_its_queue_and_why() {
     assert!(told.try_recv().is_err(), "once per arming");
 }
 
-/// E10: fewer vectors than asked for, more, and none at all look the same to whoever is told.
+/// E10: fewer vectors than requested, more, or none: handlers are called all the same.
 #[test]
 fn however_many_vectors_are_granted_everybody_is_told() {
     for granted in ["0", "1", "2", "4", "256"] {
@@ -202,7 +202,7 @@ fn however_many_vectors_are_granted_everybody_is_told() {
     }
 }
 
-/// N1.
+/// N1: the answer of a query.
 #[test]
 fn a_query_answers_with_queues_handlers_and_ports() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
@@ -240,7 +240,7 @@ fn a_request_may_ask_for_its_own_notification() {
         a.qp.post_send(&wr).unwrap();
         assert_eq!(a.statuses(1), [(id, Status::Success)]);
     }
-    // Not armed: the second one alone asked.
+    // The queue is not armed: only the second send requests a notification (`Flags::NOTIFY`).
     assert_eq!(told.recv_timeout(PATIENCE).unwrap().reason, Reason::Next);
     assert!(told.try_recv().is_err());
 }
@@ -278,7 +278,7 @@ fn a_pinned_handler_runs_on_its_processors_alone() {
     }
 }
 
-/// N4, E11: queues change handlers, and handlers their place and class, while notifications come.
+/// N4, E11: queues change handlers, and handlers their place and class, during notifications.
 #[test]
 fn nothing_is_lost_or_doubled_while_everything_moves() {
     const ROUNDS: u32 = 1000;
@@ -315,7 +315,7 @@ fn nothing_is_lost_or_doubled_while_everything_moves() {
                         b.engine.moderate(id, some).unwrap();
                     }
                     5 => {
-                        // A handler that is cleared and one that takes its id.
+                        // A handler that is cleared, and another one that gets its id.
                         let passing = b.engine.set_handler(&count(&heard)).unwrap();
                         b.cq.set_handler(Some(passing)).unwrap();
                         b.engine.clear_handler(passing).unwrap();
@@ -349,7 +349,7 @@ fn a_detached_queue_keeps_its_notification() {
     let id = b.engine.set_handler(&options).unwrap();
     b.cq.set_handler(Some(id)).unwrap();
     join(&a, &b);
-    // By itself, and because its handler is cleared.
+    // Detached by the program, and because its handler is cleared.
     for clear in [false, true] {
         if clear {
             b.engine.clear_handler(id).unwrap();
@@ -444,7 +444,7 @@ fn a_handler_that_panics_harms_nobody() {
     }
 }
 
-/// N6: a handler of the latency class does not wait for bulk on its processor, however much of that there is.
+/// N6: a handler of the latency class does not wait for bulk handlers on its processor, however many there are.
 #[test]
 fn a_saturated_processor_serves_the_latency_class_first() {
     let (a, b) = (Side::new(&[]), Side::new(&[("handlers", "2")]));
@@ -455,7 +455,7 @@ fn a_saturated_processor_serves_the_latency_class_first() {
         Arc::new(AtomicBool::new(false)),
     );
     let (counts, stops) = (rounds.clone(), stop.clone());
-    // Bulk that never ends: its handler works on and on.
+    // Bulk load without end: its handler never idles.
     let bulk = HandlerOptions {
         place: place.clone(),
         class: Class::Bulk,
@@ -546,7 +546,7 @@ fn an_observer_sees_what_is_injected() {
     assert!(fired >= 6 && accesses.reads == 0, "{accesses:?}");
 }
 
-/// N8.
+/// N8: shutdown completes or flushes all work.
 #[test]
 fn shutting_down_finishes_or_flushes_and_tells() {
     for finishes in [true, false] {
@@ -583,7 +583,7 @@ fn shutting_down_finishes_or_flushes_and_tells() {
         let mut statuses = a.statuses(2);
         statuses.sort_by_key(|(id, _)| *id);
         assert_eq!(statuses, [first, flushed]);
-        // Nothing new.
+        // Nothing new is accepted.
         assert!(matches!(a.engine.create_cq(4), Err(Error::Closed)));
         assert!(matches!(a.engine.shut_down(patience), Err(Error::Closed)));
         let wr = verbena_nic::ReceiveWr {

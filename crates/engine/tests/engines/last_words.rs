@@ -1,4 +1,4 @@
-//! What a queue pair says last reaches a peer that lives, and a program that keeps changing its words breaks nothing.
+//! The last frames of a queue pair reach a live peer, and memory that changes while it is sent breaks nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ fn post(side: &Side, id: u64, op: SendOp, len: usize) -> Result<(), PostError> {
     })
 }
 
-/// Posts until the queue pair takes no more; collects the ends of everything.
+/// Posts until the queue pair accepts no more; collects all completions.
 fn press(a: &Side, b: &Side, mut bad: Option<u64>) -> Vec<(u64, Status)> {
     let (mut posted, mut ended) = (0, Vec::new());
     let end = Instant::now() + Duration::from_secs(10);
@@ -47,7 +47,7 @@ fn press(a: &Side, b: &Side, mut bad: Option<u64>) -> Vec<(u64, Status)> {
     ended
 }
 
-/// docs/connections.md: the requester learns which request was struck, and why, however hard it is sending.
+/// docs/connections.md: the requester learns which request failed, and why, under full load.
 #[test]
 fn a_terminate_reaches_a_peer_that_sends_as_hard_as_it_can() {
     within(LIMIT, || {
@@ -65,8 +65,8 @@ fn a_terminate_reaches_a_peer_that_sends_as_hard_as_it_can() {
     });
 }
 
-/// The owner of the other end gives the stream up in the middle of it: InfiniBand's queue pairs go without a word, and with
-/// whole frames.
+/// The other end moves to the error state in the middle of a stream: as on InfiniBand it sends no Terminate, and it ends after a
+/// whole frame.
 #[test]
 fn who_gives_up_goes_without_a_word() {
     within(LIMIT, || {
@@ -84,7 +84,7 @@ fn who_gives_up_goes_without_a_word() {
     });
 }
 
-/// A completion queue without room fails its queue pair, and the peer hears of it.
+/// A completion queue that overflows fails its queue pairs, and the peers learn of it.
 #[test]
 fn a_queue_that_overflows_is_told_to_the_peer() {
     let (a, b) = pair(&[]);
@@ -116,15 +116,15 @@ fn a_queue_that_overflows_is_told_to_the_peer() {
             flags: Flags::NONE,
             data: Data::Gather(&[a.sge(0, 8)]),
         };
-        // Refused if the queue has overflowed by now.
+        // Fails if the queue has overflowed by now.
         let _ = ours.post_send(&wr);
     }
-    // Both of the queue's pairs fail, also the one that did nothing, and both peers learn it.
+    // Both queue pairs of the queue fail, also the idle one, and both peers learn of it.
     crate::common::wait("told", || ours.state() == QpState::Err);
     crate::common::wait("told although idle", || also.state() == QpState::Err);
 }
 
-/// DESIGN §3: flags, counters and rings change while they are sent. That is legal, and no checksum may be wrong for it.
+/// Flags, counters and rings may change while they are sent. That is legal, and the checksum must match the sent bytes.
 #[test]
 fn words_that_change_while_they_are_sent_break_nothing() {
     within(LIMIT, || {

@@ -1,4 +1,4 @@
-//! Whole adapters over real TCP on loopback: every operation, its bytes, and how connections begin and end.
+//! Whole adapters over TCP on loopback: every operation, its bytes, and the start and end of connections.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ fn every_operation_carries_its_bytes() {
     }
 }
 
-/// One-sided work goes on while the target's program sleeps.
+/// One-sided operations continue while the target's program sleeps.
 #[test]
 fn the_target_need_not_call_anything() {
     let (a, b) = pair(&[]);
@@ -71,7 +71,7 @@ fn the_target_need_not_call_anything() {
     assert_eq!(b.memory.read(0, 8), 200_u64.to_ne_bytes());
 }
 
-/// M20: with checksums off only heads and trailers pass a buffer of ours.
+/// M20: with checksums off only headers and trailers pass through a buffer.
 #[test]
 fn a_long_write_is_not_copied() {
     let (a, b) = pair(&[("crc", "off")]);
@@ -85,9 +85,9 @@ fn a_long_write_is_not_copied() {
     }
     let (sent, received) = (a.qp.view().counters, b.qp.view().counters);
     let payload = 8 << 20;
-    // The last frame of each message is short, and cheaper to copy.
+    // The last frame of each message is short and cheaper to copy.
     assert!(sent.bytes_direct > payload * 99 / 100, "{sent:?}");
-    // The first stage full is read before it is known that runs are long.
+    // The first full stage is read before it is known that runs are long.
     assert!(received.bytes_direct > payload * 9 / 10, "{received:?}");
 }
 
@@ -121,7 +121,7 @@ fn a_bad_write_ends_both_sides_with_the_right_words() {
     wait("its end", || b.qp.state() == QpState::Err);
     let qp = b.qp.number();
     for expected in [Event::Established { qp }, Event::QpAccess { qp }] {
-        // Told after the locks are released, a moment after the state has changed.
+        // Raised after the locks are released, a moment after the state has changed.
         let mut event = None;
         let end = Instant::now() + PATIENCE;
         while event.is_none() && Instant::now() < end {

@@ -1,5 +1,5 @@
-//! Whole engines over loopback: their operations, their events and handlers, and what scripted peers say to them.
-//! One program, since its tests need no process of their own; those that count descriptors or processor time are beside this folder.
+//! Whole engines over loopback: operations, events, handlers, and scripted peers.
+//! One program, since these tests need no process of their own; those that count descriptors or processor time are separate programs.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! The notification pipeline where it is easily hurt: programs that panic where nobody looks, that never let go, and that were shut down.
+//! The notification pipeline under stress: callbacks that panic, that never return, and adapters that are shut down.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -12,7 +12,7 @@ use verbena_nic::interrupts::{At, Origin};
 use verbena_nic::moderation::{Hold, Moderation};
 use verbena_nic::{Arm, QpState, Wc};
 
-/// Service is in turn: an event queue that never empties holds up no other (docs/events.md).
+/// Service is round robin: an event queue that never empties does not block others (docs/events.md).
 #[test]
 fn a_queue_that_never_empties_gives_others_their_turn() {
     let engine = Arc::new(Engine::new(config(&[])).unwrap());
@@ -54,7 +54,7 @@ fn a_queue_that_never_empties_gives_others_their_turn() {
     );
 }
 
-/// Panics when it is let go of.
+/// Panics when it is dropped.
 struct Grudge(AtomicBool);
 
 impl Drop for Grudge {
@@ -85,7 +85,7 @@ fn what_a_handler_held_may_panic_when_it_is_let_go_of() {
     b.cq.arm(Arm::Next);
     a.post(2, SEND, &[a.sge(0, 8)]);
     comes.recv_timeout(PATIENCE).unwrap();
-    // Cleared while it runs, so that the pipeline has the last of it.
+    // Cleared while it runs, so that the pipeline drops the last reference.
     b.engine.clear_handler(id).unwrap();
     go.send(()).unwrap();
     told.recv_timeout(PATIENCE)
@@ -103,7 +103,7 @@ fn what_a_handler_held_may_panic_when_it_is_let_go_of() {
         .expect("the event queue serves on");
 }
 
-/// N8: who is told less often is told all the same of what is done after a shutdown, when no timer runs any more.
+/// N8: a moderated notification is delivered after a shutdown, too, when no timer runs any more.
 #[test]
 fn a_moderated_notification_after_a_shutdown_is_told() {
     let side = Side::new(&[]);
@@ -119,7 +119,7 @@ fn a_moderated_notification_after_a_shutdown_is_told() {
         .unwrap();
     side.cq.set_handler(Some(id)).unwrap();
     let control = side.engine.create_control(Some(&side.cq), 8).unwrap();
-    // Once, so that the timer has its place.
+    // Once, so that the timer is registered with a shard.
     side.cq.arm(Arm::Next);
     control.create_cq(1, 16, None).unwrap();
     told.recv_timeout(PATIENCE).unwrap();
@@ -140,7 +140,7 @@ fn a_moderated_notification_after_a_shutdown_is_told() {
         .expect("nobody comes back to what is held");
 }
 
-/// Events pile up behind a program that does not let go: there is room for some millions before the adapter gives up (E2).
+/// Events queue up behind a callback that does not return: there is room for some millions before the adapter fails (E2).
 #[test]
 fn millions_of_events_wait_for_one_who_does_not_let_go() {
     const MANY: u32 = 3_000_000;
@@ -179,7 +179,7 @@ fn a_hold_that_makes_no_sense_is_refused_and_changes_nothing() {
     assert!(engine.moderate(id, moderation).is_err());
 }
 
-/// Whoever is told how dialling ended, or that somebody knocks, may panic: it is told on a thread that serves others.
+/// A callback for the result of a connect, or for a new request, may panic: it runs on a thread that serves other connections.
 #[test]
 fn one_who_panics_when_a_connection_ends_or_begins_harms_nobody() {
     crate::common::within(PATIENCE * 3, panicking_at_connections);
@@ -193,7 +193,7 @@ fn panicking_at_connections() {
         door.local().unwrap()
     };
     let panics = |_| panic!("on purpose");
-    // At once or later, as the system finds out.
+    // Called at once or later, depending on when the system reports it.
     let _ = a.qp.connect(closed, b"", panics);
     let door = b.engine.listen(crate::common::loopback(), 4).unwrap();
     door.listen(Some(Arc::new(|| panic!("on purpose"))));
@@ -211,7 +211,7 @@ fn panicking_at_connections() {
     a.post(2, SEND, &[a.sge(0, 8)]);
     a.complete(1);
     b.complete(1);
-    // The shard of the door still lets others in.
+    // The listener's shard still accepts connections.
     let (c, d) = (Side::new(&settings), &b);
     let other = crate::common::make_qp(&d.engine, &d.cq, d.pd);
     let (tell, told) = mpsc::channel();

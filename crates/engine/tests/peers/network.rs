@@ -1,5 +1,5 @@
-//! Peers behind a network that fails: two namespaces with a cable between them, which loses everything for a while or for good.
-//! Needs root, or a user namespace; the tests say so where they cannot run.
+//! Peers behind a failing network: two namespaces with a veth link, which drops everything for a while or for good.
+//! Needs root, or a user namespace; the tests print a note where they cannot run.
 
 use std::net::TcpListener;
 use std::sync::{Mutex, mpsc};
@@ -12,10 +12,10 @@ use verbena_iscsi::PduWr;
 use verbena_mem::Access;
 use verbena_nic::{Arm, Event, Flags, OnFailure, QpState, QpType, Status, Wc};
 
-/// Longer than every bound that the tests set.
+/// Longer than every time limit that the tests set.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Two namespaces and their cable.
+/// Two namespaces and their link.
 struct Cable {
     ends: [Space; 2],
 }
@@ -32,7 +32,7 @@ impl Cable {
         Cable { ends }
     }
 
-    /// Each end sends to a machine that does not exist: everything is lost, and nothing says so.
+    /// Each end sends to a host that does not exist: everything is lost, without an error.
     fn cut(&self) {
         for (end, peer) in self.ends.iter().zip(ADDRESSES.iter().rev()) {
             end.ip(&format!(
@@ -166,13 +166,13 @@ fn wait_for(side: &Side, id: u64) -> Status {
     one[0].status
 }
 
-/// Its connection was said to have ended.
+/// Whether the end of its connection was reported.
 pub(crate) fn is_told(side: &Side) -> bool {
     let mut told = std::iter::from_fn(|| side.engine.events().try_take());
     told.any(|event| matches!(event, Event::Disconnected { .. }))
 }
 
-/// A machine that is gone says nothing: senders, receivers and idle peers are told in bounded time.
+/// A host that is gone sends nothing: senders, receivers and idle peers notice in bounded time.
 #[test]
 fn a_vanished_host_is_noticed_by_every_role() {
     space::privileged("network::a_vanished_host_is_noticed_by_every_role", || {
@@ -186,7 +186,7 @@ fn a_vanished_host_is_noticed_by_every_role() {
         for (_, _, [a, b]) in &roles {
             receive_some(b, 8);
             exchange(a, b, 0);
-            // A receiver by what it has posted; a sender has none.
+            // A receiver has receives posted; a sender has none.
             a.receive(7, &[a.sge(0, 64)]);
         }
         cable.cut();
@@ -210,7 +210,7 @@ fn a_vanished_host_is_noticed_by_every_role() {
                 (true, true, true) => &[(1, Status::Success), (7, Status::WrFlushErr)],
                 (false, true, true) => &[(7, Status::WrFlushErr)],
                 (true, false, _) => &[(1, Status::Success)],
-                // Receives of roce stay, as on an adapter.
+                // Receives of the RoCE personality stay posted.
                 (false, _, _) => &[],
             };
             assert_eq!(statuses, expected, "{kind:?}, sends: {sends}");
@@ -218,7 +218,7 @@ fn a_vanished_host_is_noticed_by_every_role() {
     });
 }
 
-/// The peer's TCP owes nothing, since it has acknowledged the request; its only shard is held up by a handler.
+/// The peer's TCP owes nothing, since it has acknowledged the request; its only shard is blocked by a handler.
 #[test]
 fn a_taken_request_fails_when_its_host_vanishes() {
     space::privileged(
@@ -254,7 +254,7 @@ fn a_taken_request_fails_when_its_host_vanishes() {
     );
 }
 
-/// With and without something on its way to it.
+/// With and without requests in flight.
 #[test]
 fn a_vanished_iscsi_target_is_noticed() {
     space::privileged("network::a_vanished_iscsi_target_is_noticed", || {

@@ -1,4 +1,4 @@
-//! What an attacker can send or do to packets: handshakes that end anywhere, records that were changed, ends that were forged.
+//! Attacks by packets: handshakes that end anywhere, records that were changed, forged ends.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,14 +16,14 @@ use crate::common::{
 use crate::relay::{Attack, Relay, join_through};
 use crate::{ONE, psk, talk, with};
 
-/// Accepts everything, until it is told to stop.
+/// Accepts every request, until it is told to stop.
 fn accept_all(door: &Listening, side: &Side, stop: &AtomicBool) {
     let mut kept = Vec::new();
     while !stop.load(Ordering::Acquire) {
         match door.try_next().unwrap() {
             Some(request) => {
                 let qp = make_qp(&side.engine, &side.cq, side.pd);
-                // The peer may have gone.
+                // The peer may be gone.
                 let _ = request.accept(&qp, b"", |_| ());
                 kept.push(qp);
             }
@@ -32,7 +32,7 @@ fn accept_all(door: &Listening, side: &Side, stop: &AtomicBool) {
     }
 }
 
-/// Every end of the startup, in both directions, is noticed at once, and other connections go on.
+/// A cut anywhere in the startup, in both directions, is noticed at once, and other connections continue.
 #[test]
 fn a_startup_cut_anywhere_ends_at_once() {
     let _alone = alone();
@@ -58,13 +58,13 @@ fn a_startup_cut_anywhere_ends_at_once() {
                 relay.end();
             }
         }
-        // Bytes that were changed are noticed as well.
+        // Changed bytes are noticed as well.
         for way in [0, 1] {
             for at in (0..lengths[way] * 2 / 3).step_by(37) {
                 let relay = Relay::new(door.local().unwrap());
                 relay.attack(way, Attack::Flip, at);
                 let qp = make_qp(&a.engine, &a.cq, a.pd);
-                // Some bytes of the first message mean nothing, and a length that has grown waits for more.
+                // Some bytes of the first message have no meaning, and with an increased length the reader waits for more.
                 let (done, told) = mpsc::channel();
                 qp.connect(relay.at, b"", move |r| drop(done.send(r)))
                     .unwrap();
@@ -79,7 +79,7 @@ fn a_startup_cut_anywhere_ends_at_once() {
     });
 }
 
-/// A ClientHello of ours, as it goes over the wire.
+/// The bytes of a ClientHello of ours.
 fn client_hello() -> Vec<u8> {
     let listener = TcpListener::bind(loopback()).unwrap();
     let side = with(ONE);
@@ -102,7 +102,7 @@ fn hostile_handshakes_are_answered_and_closed() {
     let to = door.local().unwrap();
     let hello = client_hello();
     let garbage: Vec<u8> = pattern(40_000, 9);
-    // A record that says it is the longest there is, and a handshake message that says so in many of them.
+    // A record with the greatest length, and a handshake message of the greatest length in many records.
     let long_record = [&[22, 3, 1, 0x40, 0][..], &vec![1; 16_384]].concat();
     let fragments = [22, 3, 1, 0, 4, 1, 0xff, 0xff, 0xff].repeat(8000);
     let cases: [&[u8]; 6] = [
@@ -116,7 +116,7 @@ fn hostile_handshakes_are_answered_and_closed() {
     for bytes in cases {
         let begun = Instant::now();
         let mut raw = TcpStream::connect(to).unwrap();
-        // It may be closed while this is written.
+        // The connection may be closed while this is written.
         let _ = raw.write_all(bytes);
         see_the_end(&raw);
         assert!(
@@ -125,7 +125,7 @@ fn hostile_handshakes_are_answered_and_closed() {
             &bytes[..5]
         );
     }
-    // Silence, before the first byte and within the first message, lasts as long as a startup may.
+    // Silence, before the first byte and within the first message, lasts at most for the startup timeout.
     let silent = [&[][..], &hello[..1], &hello[..hello.len() - 1], &hello].map(|bytes| {
         let mut raw = TcpStream::connect(to).unwrap();
         raw.write_all(bytes).unwrap();
@@ -142,7 +142,7 @@ fn hostile_handshakes_are_answered_and_closed() {
     talk(&a, &b);
 }
 
-/// The bound that docs/connections.md states: each connection has sent its ClientHello, and most of a record behind it.
+/// The bound that docs/connections.md states: each connection has sent its ClientHello, and most of a further record.
 #[test]
 fn an_unauthenticated_connection_is_bounded() {
     const MANY: usize = 200;
@@ -160,13 +160,13 @@ fn an_unauthenticated_connection_is_bounded() {
             let mut raw = TcpStream::connect(to).unwrap();
             raw.set_read_timeout(Some(PATIENCE)).unwrap();
             raw.write_all(&unfinished).unwrap();
-            // It was read: it is answered.
+            // It was read, since it is answered.
             raw.read_exact(&mut [0; 128]).unwrap();
             raw
         });
         raws.collect()
     };
-    // What is allocated once, for any number, is there before.
+    // Allocations that do not depend on the number happen before.
     drop(open(8));
     std::thread::sleep(Duration::from_millis(100));
     let before = resident();
@@ -178,7 +178,7 @@ fn an_unauthenticated_connection_is_bounded() {
     drop(raws);
 }
 
-/// No completion has come, and none comes in a moment.
+/// No completion has come, and none comes in 50 ms.
 fn has_nothing(side: &Side) -> bool {
     std::thread::sleep(Duration::from_millis(50));
     side.cq.poll(&mut [Wc::BLANK; 4]) == 0
@@ -198,7 +198,7 @@ fn a_changed_record_ends_the_connection_undelivered() {
         relay.attack_next(way, Attack::Flip, ahead);
         from.post(2, SEND, &[from.sge(0, 30)]);
         if ahead == 3 {
-            // The record is longer than the message now: it ends with the bytes that follow.
+            // The changed record is longer than the message: it ends with the bytes that follow.
             for _ in 0..3 {
                 from.post(3, write_to(to.remote(8192)), &[from.sge(8192, 200_000)]);
             }
@@ -207,13 +207,13 @@ fn a_changed_record_ends_the_connection_undelivered() {
         assert_eq!(sent, Status::RetryExcErr, "{way} {ahead}");
         assert!(has_nothing(to), "{way} {ahead}");
         assert_eq!(to.memory.read(4096, 64), [0; 64], "{way} {ahead}");
-        // The other direction is over as well.
+        // The other direction has ended as well.
         to.post(4, write_to(from.remote(0)), &[to.sge(0, 8)]);
         assert_eq!(to.statuses(1), [(4, Status::RetryExcErr)]);
     }
 }
 
-/// An attacker on the way can acknowledge bytes by TCP and end the connection: nothing is concluded from either.
+/// An attacker on the path can acknowledge bytes by TCP and end the connection: nothing is inferred from either.
 #[test]
 fn a_forged_end_completes_nothing() {
     let _alone = alone();

@@ -15,7 +15,7 @@ use verbena_engine::{Engine, Error};
 use crate::common::{Side, alone, config, dial, join, loopback, see_the_end, wait};
 use crate::{ONE, TWO, psk, talk, transfer, with};
 
-/// What a side with these settings says of a peer that it refuses.
+/// Collects the refusals that a side reports.
 fn refusals(side: &Side) -> Arc<Mutex<Vec<(RefusedBy, String)>>> {
     let told = Arc::new(Mutex::new(Vec::new()));
     let ours = told.clone();
@@ -25,7 +25,7 @@ fn refusals(side: &Side) -> Arc<Mutex<Vec<(RefusedBy, String)>>> {
     told
 }
 
-/// Dials a side that refuses; why the dialer failed, and what the other side said of it.
+/// Connects to a side that rejects it; returns the error of the initiator, and what the other side reported.
 fn refused(a: &Side, b: &Side) -> (TlsError, RefusedBy, String) {
     let told = refusals(b);
     let door = b.engine.listen(loopback(), 16).unwrap();
@@ -70,7 +70,7 @@ fn a_listener_without_tls_is_not_believed() {
     assert_eq!(by, RefusedBy::TlsOff);
     let wanted = "refused 127.0.0.1: the peer speaks TLS, and the setting `tls` is off here";
     assert_eq!(words, wanted);
-    // Nor is anything else that answers.
+    // Nor is any other server accepted.
     let listener = TcpListener::bind(loopback()).unwrap();
     let at = listener.local_addr().unwrap();
     let answers = std::thread::spawn(move || {
@@ -84,7 +84,7 @@ fn a_listener_without_tls_is_not_believed() {
     answers.join().unwrap();
 }
 
-/// The steps of docs/connections.md: at each, every pair of hosts that took it or did not meets both ways.
+/// The steps of docs/connections.md: after each, every pair of hosts that did or did not take it connects both ways.
 #[test]
 fn keys_are_exchanged_without_an_interruption() {
     let _alone = alone();
@@ -187,12 +187,12 @@ fn certificates_of_another_authority_are_refused() {
     let _alone = alone();
     let (files, ca, other) = (Folder::new("other"), Authority::new(), Authority::new());
     let a = ca.side(&files, "a", 2100, &ca);
-    // The dialer refuses.
+    // The initiator rejects.
     let b = other.side(&files, "b", 2100, &ca);
     let (cause, by, _) = refused(&a, &b);
     assert!(matches!(cause, TlsError::Stranger(_)), "{cause}");
     assert_eq!(by, RefusedBy::Tls);
-    // The listener does.
+    // The listener rejects.
     let c = other.side(&files, "c", 2100, &ca);
     let (cause, by, _) = refused(&c, &a);
     assert!(matches!(cause, TlsError::Refused(_)), "{cause}");

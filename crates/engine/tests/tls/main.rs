@@ -1,5 +1,5 @@
-//! TLS between two engines: what passes and what is refused, and an attacker in the middle.
-//! One program of its own, since some of its tests measure memory.
+//! TLS between two engines: transfers, rejected peers, and an attacker on the path.
+//! A separate program, since some of its tests measure memory.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -35,7 +35,7 @@ fn holds(all: &[u8], part: &[u8]) -> bool {
     all.windows(part.len()).any(|window| window == part)
 }
 
-/// Messages that fit a record, fill it, and take many, by every operation and both ways; each byte is checked.
+/// Messages smaller than a record, as long as one, and of many, by every operation and both ways; each byte is checked.
 fn transfer(a: &Side, b: &Side) {
     for (i, len) in [1, 100, 4096, 16_384, 16_385, 65_536, 300_001, 1 << 20]
         .into_iter()
@@ -68,7 +68,7 @@ fn sides_with_the_same_key_transfer_everything() {
     assert_eq!(b.engine.access().refused(), 0);
 }
 
-/// Sockets that take less than a record at a time, full in both directions at once.
+/// Socket buffers that take less than a record at a time, full in both directions at once.
 #[test]
 fn full_sockets_lose_nothing() {
     let _alone = alone();
@@ -107,7 +107,7 @@ fn bytes_that_found_no_room_leave_later() {
     for len in (1..40).map(|n| n * 25_000) {
         relay.attack(0, Attack::Hold, 0);
         a.post(1, write_to(b.remote(0)), &[a.sge(0, len)]);
-        // What was being read passes, and may be all.
+        // Bytes in transit still arrive, and may be all.
         let (begun, mut done) = (Instant::now(), [Wc::BLANK; 1]);
         let mut over = false;
         while !over && begun.elapsed() < Duration::from_millis(5) {
@@ -186,7 +186,7 @@ fn tls_without_what_it_needs_is_refused() {
     }
 }
 
-/// Queue pairs that know each other by number and address.
+/// Queue pairs that are connected by number and address.
 #[test]
 fn out_of_band_connections_are_encrypted() {
     let _alone = alone();

@@ -1,4 +1,4 @@
-//! A host between two engines that records, cuts, swallows and changes what passes.
+//! A host between two engines that records, cuts, drops and changes what passes.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,15 +13,15 @@ pub(crate) enum Attack {
     None,
     /// Nothing passes from this byte on, and both sides see the end.
     Cut,
-    /// This byte is another one.
+    /// This byte is changed.
     Flip,
-    /// Nothing passes from this byte on, and the sender does not see it; see [`Relay::end`].
+    /// Nothing passes from this byte on, and the sender does not notice; see [`Relay::end`].
     Swallow,
-    /// Nothing is read, until something else is wanted.
+    /// Nothing is read until another attack is set.
     Hold,
 }
 
-/// What passes in one direction: forth is 0, back is 1.
+/// What passes in one direction: 0 is from the initiator, 1 to it.
 struct Way {
     seen: Mutex<Vec<u8>>,
     attack: Mutex<Attack>,
@@ -68,7 +68,7 @@ impl Relay {
         *self.ways[way].attack.lock().unwrap() = attack;
     }
 
-    /// The same, so many bytes from now on.
+    /// The same, `ahead` bytes from now on.
     pub(crate) fn attack_next(&self, way: usize, attack: Attack, ahead: usize) {
         self.attack(way, attack, self.seen(way).len() + ahead);
     }
@@ -114,7 +114,7 @@ fn pass(way: &Way, mut from: TcpStream, mut into: TcpStream) {
     }
 }
 
-/// Joins two sides with a relay between them.
+/// Connects two sides with a relay between them.
 pub(crate) fn join_through(a: &Side, b: &Side) -> Relay {
     let door = b.engine.listen(loopback(), 16).unwrap();
     let relay = Relay::new(door.local().unwrap());

@@ -1,4 +1,4 @@
-//! Tests of the lines: every cause has words of its own, and none breaks the form that readers rely on.
+//! Tests of the lines: every cause has its own text, and none breaks the format.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Which descriptor woke the sleeper, and what does when none did.
+//! Tests of which descriptor ended the wait, and of waits that none ended.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -37,7 +37,7 @@ fn each_descriptor_is_told_apart() {
     others[0].write = true;
     wait(&channel, &ours, &mut others, None).unwrap().unwrap();
     assert!(others[0].ready);
-    // The end of a stream is something to read.
+    // The end of a stream counts as readable.
     others[0].write = false;
     drop(there);
     wait(&channel, &ours, &mut others, None).unwrap().unwrap();

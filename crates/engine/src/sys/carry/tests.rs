@@ -1,4 +1,4 @@
-//! Tests of carrying over real sockets: scattered reads, short writes, ends, resets and places that are no memory.
+//! Tests over real sockets: scattered reads, short writes, ends, resets and inaccessible memory.
 
 use verbena_mem::Access;
 
@@ -8,7 +8,7 @@ use super::super::testing::{
 use super::super::{Interest, Socket};
 use super::*;
 
-/// A page that was memory once.
+/// A reserved page without access rights: the kernel returns EFAULT for it.
 struct Gone(*mut u8);
 
 const PAGE: usize = 4096;
@@ -19,8 +19,8 @@ impl Gone {
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
         );
-        // SAFETY: a fresh mapping of our own, which nobody else knows; it is kept without rights, so that nobody gets
-        // the address while the test runs.
+        // SAFETY: maps a new page at an address of the kernel's choice, then removes its access rights. The mapping stays
+        // reserved until `drop`, so no other allocation gets the address.
         unsafe {
             let page = libc::mmap(core::ptr::null_mut(), PAGE, rights, kind, -1, 0);
             assert_ne!(page, libc::MAP_FAILED);
@@ -29,7 +29,7 @@ impl Gone {
         }
     }
 
-    /// As a place, which no grant would ever name: what the kernel meets when a program unmaps under us.
+    /// As a span, which no grant would name: what the kernel sees when a program unmaps registered memory.
     fn span(&self) -> Span {
         Span::new(self.0, PAGE)
     }
@@ -37,7 +37,7 @@ impl Gone {
 
 impl Drop for Gone {
     fn drop(&mut self) {
-        // SAFETY: mapped by us and known to nobody else.
+        // SAFETY: the page mapped in `new`, whose address no other code has.
         unsafe { libc::munmap(self.0.cast(), PAGE) };
     }
 }
@@ -78,7 +78,7 @@ fn writes_are_gathered_and_stop_when_the_socket_is_full() {
         stream.extend_from_slice(&pattern);
         let mut sent = 0;
         loop {
-            // As a queue pair does: name what is left, be told the count.
+            // Like a queue pair: names the rest, and is told the count.
             let left = sent % stream.len();
             let mut sources = Sources::new();
             sources.own(&stream[left.min(4)..4]);
@@ -134,7 +134,7 @@ fn the_end_comes_behind_the_last_byte() {
     }
 }
 
-/// The signal that a broken pipe raises would kill this test.
+/// SIGPIPE would kill this test.
 #[test]
 fn a_reset_breaks_both_directions_without_a_signal() {
     for ip in loopbacks() {

@@ -1,4 +1,4 @@
-//! Rings: taken, caught, waited for beside other descriptors, and signals meanwhile.
+//! Tests of rings: taken, caught, waited for beside other descriptors, and interrupted by signals.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -37,7 +37,7 @@ fn taking_waits_for_a_ring_and_takes_one() {
 fn a_program_that_asks_not_to_wait_is_told_to_try_again() {
     let channel = Channel::new().unwrap();
     let fd = channel.as_fd().as_raw_fd();
-    // SAFETY: sets a flag of a descriptor that `channel` keeps open, as programs do.
+    // SAFETY: sets flags of a descriptor that `channel` keeps open, as programs do.
     let refused = unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) };
     assert_eq!(refused, 0);
     assert_eq!(channel.take(), Ok(false));
@@ -72,7 +72,7 @@ extern "C" fn count(_: libc::c_int) {
 }
 
 fn handle(flags: libc::c_int) {
-    // SAFETY: a handler that counts.
+    // SAFETY: `action` is zeroed and then filled in, which is a valid `sigaction`; the handler only increments an atomic.
     unsafe {
         let mut action: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = count as *const () as usize;
@@ -82,7 +82,7 @@ fn handle(flags: libc::c_int) {
     }
 }
 
-/// Sleeps in one of the two ways until the channel is rung.
+/// Waits in one of the two ways until the channel is rung.
 fn sleep(channel: &Channel, in_poller: bool) -> Result<()> {
     if !in_poller {
         return channel.wait_beside(&[]).map(drop);
@@ -104,9 +104,9 @@ fn a_signal_interrupts_as_it_does_a_read() {
             let ours = channel.clone();
             let sleeper = std::thread::spawn(move || sleep(&ours, in_poller));
             let before = SIGNALS.load(Ordering::SeqCst);
-            // It may not sleep yet, and then is not interrupted.
+            // The thread may not sleep yet, and then is not interrupted.
             for _ in 0..20 {
-                // SAFETY: a thread that is not joined.
+                // SAFETY: the thread has not been joined, so its handle is valid.
                 unsafe { libc::pthread_kill(sleeper.as_pthread_t(), libc::SIGUSR1) };
                 std::thread::sleep(Duration::from_millis(10));
                 if sleeper.is_finished() {

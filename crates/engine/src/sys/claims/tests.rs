@@ -1,4 +1,4 @@
-//! Words taken once, bounds, and files that are none. Two processes: `tests/claims.rs`.
+//! Tests of taking words once, of bounds, and of invalid files. Two processes: `tests/claims.rs`.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -36,7 +36,7 @@ fn there_are_as_many_as_there_are() {
     }
     assert!(Claims::new(0).unwrap().is_empty());
     assert!(Claims::new(usize::MAX).is_err());
-    // A file that is no multiple of words has no half word.
+    // A trailing part of a word is not counted.
     let odd = Mapping::new(23).unwrap();
     let odd = Claims::adopt(odd.fd().try_clone_to_owned().unwrap()).unwrap();
     assert_eq!((odd.len(), odd.load(1)), (2, Ok(0)));

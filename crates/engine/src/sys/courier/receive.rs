@@ -1,6 +1,6 @@
-//! Messages on their way in, from a peer that may say anything.
-//! It promises that no byte of the next message is taken, that memory grows with what has come and not with what was announced,
-//! and that every descriptor which came is given to the caller or closed. It refuses those that were not announced.
+//! Receiving messages, from a peer that may send anything.
+//! No byte of the next message is read, memory grows with what was received and not with what was announced, and every received descriptor
+//! is returned or closed. Descriptors that were not announced are an error.
 
 use core::mem::MaybeUninit;
 use std::io::IoSliceMut;
@@ -14,12 +14,12 @@ use verbena_stream::Time;
 use super::super::{Error, now};
 use super::{Courier, HEADER, Header, PER_FRAME, Undelivered, check_count};
 
-/// Room is made for this much at once.
+/// The buffer grows by this much at a time.
 const PIECE: usize = 1 << 20;
 
-/// A frame that is coming.
+/// A frame that is being received.
 struct Frame {
-    /// Bytes that came, of how many, the header counted.
+    /// Bytes received, of how many, including the header.
     done: usize,
     of: usize,
     announced: usize,
@@ -27,9 +27,9 @@ struct Frame {
 }
 
 impl Courier {
-    /// Waits for the next message: its bytes, and its descriptors, which programs started later do not inherit.
+    /// Waits for the next message: its bytes and its descriptors, which are close-on-exec.
     ///
-    /// If the time is over before any of it came, the next call may find it; after any other refusal none does.
+    /// If the time limit is reached before its first byte, the next call may receive it; after any other error none does.
     pub fn receive(&mut self) -> Result<(Vec<u8>, Vec<OwnedFd>), Undelivered> {
         self.check()?;
         let deadline = now() + self.receiving;
@@ -37,7 +37,7 @@ impl Courier {
         loop {
             let first = descriptors.is_empty();
             let (header, mut frame) = self.head(deadline, first)?;
-            // The bytes come with the first frame.
+            // All bytes belong to the first frame.
             if !first && header.len > 0 {
                 let word = u64::from_le_bytes(header.emit());
                 return Err(Undelivered::Malformed { word });
@@ -79,7 +79,7 @@ impl Courier {
         Ok((header, frame))
     }
 
-    /// Reads all of this part of a frame.
+    /// Fills `into` with bytes of the frame.
     fn fill(
         &mut self,
         mut into: &mut [u8],
@@ -104,7 +104,7 @@ impl Courier {
                     let (done, of, patience) = (frame.done, frame.of, self.receiving);
                     return Err(Undelivered::Late { done, of, patience });
                 }
-                // It left without reading what we sent: as gone as can be.
+                // The peer closed the connection without reading what was sent to it.
                 Err(Errno::CONNRESET) => {
                     self.broken = true;
                     let (done, of) = (frame.done, frame.of);
@@ -116,7 +116,7 @@ impl Courier {
         Ok(())
     }
 
-    /// One read, and what descriptors came with it.
+    /// One recvmsg(2), and the descriptors that came with it.
     fn take(
         &mut self,
         into: &mut [u8],

@@ -1,6 +1,5 @@
-//! Messages on their way out.
-//! It promises that the descriptors leave with the first byte of their frame, and that the caller's stay open.
-//! It refuses to send a part of what is too long.
+//! Sending messages.
+//! The descriptors leave with the first byte of their frame, and the caller's stay open. A message that is too long is not sent at all.
 
 use core::mem::MaybeUninit;
 use std::io::IoSlice;
@@ -15,7 +14,7 @@ use super::super::{Error, now};
 use super::{Courier, HEADER, Header, PAUSE, PER_FRAME, Undelivered, check_count, check_len};
 
 impl Courier {
-    /// Sends a message; when this returns all of it is on its way.
+    /// Sends a message; when this returns all of it is in the socket.
     pub fn send(
         &mut self,
         bytes: &[u8],
@@ -37,7 +36,7 @@ impl Courier {
             if more.is_empty() {
                 break;
             }
-            // The bytes went with the first frame.
+            // All bytes went with the first frame.
             (bytes, rest) = (&[], more);
         }
         self.broken = false;
@@ -66,7 +65,7 @@ impl Courier {
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) if self.wait(PollFlags::OUT, deadline)? => {}
-                // More descriptors are on their way than this user may have: room comes as the peer takes them.
+                // More descriptors are in flight than this user may have: there is room as the peer receives them.
                 Err(Errno::TOOMANYREFS) if now() < deadline => std::thread::sleep(PAUSE),
                 Err(Errno::AGAIN | Errno::TOOMANYREFS) => {
                     let patience = self.sending;
@@ -90,7 +89,7 @@ impl Courier {
         let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PER_FRAME))];
         let mut control = SendAncillaryBuffer::new(&mut room);
         if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
-            // There is room for as many as a frame has; fewer must not go unnoticed.
+            // The buffer has room for a full frame; fewer descriptors must not go unnoticed.
             return Err(Errno::MSGSIZE);
         }
         sendmsg(&self.fd, pieces, &mut control, SendFlags::NOSIGNAL)

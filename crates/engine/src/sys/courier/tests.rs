@@ -1,4 +1,4 @@
-//! Messages between two ends: whole ones of every shape, and everything that a peer can do wrong.
+//! Tests of messages between two ends: whole ones of every size, and every protocol error of a peer.
 
 use core::mem::MaybeUninit;
 use std::io::{IoSlice, Read};
@@ -30,7 +30,7 @@ fn inode(fd: impl AsFd) -> u64 {
     fstat(fd).unwrap().st_ino
 }
 
-/// What a hostile peer sends: these bytes, with these descriptors on the first of them.
+/// What a hostile peer sends: these bytes, with these descriptors attached to the first.
 fn raw(courier: &Courier, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
     let mut control = SendAncillaryBuffer::new(&mut room);
@@ -51,7 +51,7 @@ fn head(len: usize, descriptors: usize, more: bool) -> [u8; HEADER] {
     header.emit()
 }
 
-/// Nothing is read of a connection after this.
+/// Receives an error, after which the connection is broken.
 fn refused(mut courier: Courier) -> Undelivered {
     let why = courier.receive().unwrap_err();
     assert_eq!(courier.receive().unwrap_err(), Undelivered::Broken);
@@ -66,7 +66,7 @@ fn messages_come_as_they_were_sent() {
     for count in [0, 1, 2, 249, 250, 251, 500, 501] {
         for len in [0, 1, 5000, 3 << 20] {
             let bytes: Vec<u8> = (0..len).map(|i| (i * 31 % 251) as u8).collect();
-            // A pattern in which no two places could be swapped unseen for long.
+            // A pattern in which swapped descriptors are noticed.
             let sent: Vec<_> = (0..count).map(|i| files[i * i % 7].as_fd()).collect();
             let (got, came) = std::thread::scope(|scope| {
                 scope.spawn(|| a.send(&bytes, &sent).unwrap());
@@ -127,7 +127,7 @@ fn frames_that_cannot_be_are_refused() {
     assert_eq!(refused(b), Undelivered::Long { len, limit });
     let longest = u64::from(u32::MAX).to_le_bytes();
     let too_many = head(0, PER_FRAME + 1, false);
-    // Else a message could go on for ever without a descriptor.
+    // Otherwise a message could continue for ever without a descriptor.
     let half_full = head(0, PER_FRAME - 1, true);
     let unknown = (2_u64 << 48).to_le_bytes();
     for bytes in [longest, too_many, half_full, unknown] {
@@ -141,7 +141,7 @@ fn frames_that_cannot_be_are_refused() {
     }
 }
 
-/// The second frame of a message has no bytes, and the message no more descriptors than it may.
+/// The second frame of a message has no bytes, and the message no more descriptors than the limit.
 #[test]
 fn messages_that_do_not_end_are_refused() {
     let file = &files(1)[0];
@@ -166,7 +166,7 @@ fn messages_that_do_not_end_are_refused() {
     );
 }
 
-/// And none of them stays open here: the pipe has no writer left.
+/// And none of them stays open: the pipe has no writer left.
 #[test]
 fn descriptors_that_were_not_announced_are_closed() {
     let of_four = |announced| [&head(4, announced, false)[..], b"four"].concat();
@@ -242,7 +242,7 @@ fn a_peer_that_falls_silent_in_the_middle_does_not_hang_us() {
     }
 }
 
-/// Nothing is lost if nothing had begun.
+/// Nothing is lost if no byte had been received.
 #[test]
 fn a_peer_that_is_slow_to_begin_is_heard_later() {
     let (mut a, mut b) = pair();
@@ -254,7 +254,7 @@ fn a_peer_that_is_slow_to_begin_is_heard_later() {
     assert_eq!(b.receive().unwrap().0, b"late");
 }
 
-/// A byte now and then is no progress: patience is for the message, not for its bytes.
+/// Single bytes are no progress: the time limit is for the message.
 #[test]
 fn a_peer_that_drips_does_not_hang_us() {
     let (a, mut b) = pair();
@@ -292,7 +292,7 @@ fn a_peer_that_does_not_read_does_not_hang_us() {
     drop(b);
     let (done, of) = (0, HEADER + 3);
     assert_eq!(a.send(b"ear", &[]), Err(Undelivered::Ended { done, of }));
-    // It left with our message unread, which resets what it might have said.
+    // It closed with our message unread, which resets the connection.
     let (mut a, b) = pair();
     a.send(b"unread", &[]).unwrap();
     drop(b);

@@ -1,4 +1,4 @@
-//! Tests of datagrams: whole or too long, and deaf to complaints about others.
+//! Tests of datagrams: whole, too long, and unaffected by errors of others.
 
 use super::super::Interest;
 use super::super::testing::{await_ready, loopbacks};

@@ -1,4 +1,4 @@
-//! Forks as programs make them, with live connections in the parent.
+//! Tests of forks with live connections in the parent.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::Error;
 use verbena_nic::Wc;
 use verbena_nic::{Arm, Status};
 
-// The same two sides that the tests outside of the crate use: only here a test may fork.
+// The helpers of `tests/`; tests that fork are here, since `unsafe` is confined to `sys`.
 #[path = "../../../tests/common/mod.rs"]
 mod common;
 use common::{SEND, Side, loopback, pair};
@@ -15,34 +15,34 @@ use common::{SEND, Side, loopback, pair};
 #[test]
 fn a_child_knows_that_it_is_one() {
     let before = forks();
-    // SAFETY: the child makes no call but `_exit`, which is allowed after a fork of many threads.
+    // SAFETY: the child calls only `forks`, which is initialized, and `_exit`: allowed after a fork of a multi-threaded process.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let grew = forks() == before + 1;
-        // SAFETY: ends the child at once, without running anything of the parent's.
+        // SAFETY: ends the child at once, without running exit handlers of the parent.
         unsafe { libc::_exit(i32::from(!grew)) };
     }
     assert!(child > 0);
     let mut status = 0;
-    // SAFETY: waits for the child made above; the status is ours.
+    // SAFETY: waits for the child made above; `status` outlives the call.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child saw no fork");
     assert_eq!(forks(), before, "the parent is no child");
 }
 
-/// Runs `play` in a forked child, which ends with its answer; returns that, or none if it hangs.
+/// Runs `play` in a forked child, which exits with its result; returns that, or none if it hangs.
 fn in_a_child(play: impl FnOnce() -> i32) -> Option<i32> {
-    // SAFETY: what the child runs is what is tested: calls that must return at once, without locks and threads.
+    // SAFETY: the child runs what is under test: calls that must return at once, without locks and threads.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let answer = play();
-        // SAFETY: ends the child at once, without running anything of the parent's.
+        // SAFETY: ends the child at once, without running exit handlers of the parent.
         unsafe { libc::_exit(answer) };
     }
     assert!(child > 0);
     for _ in 0..3000 {
         let mut status = 0;
-        // SAFETY: looks for the child made above; the status is ours.
+        // SAFETY: polls the child made above; `status` outlives the call.
         let ended = unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) };
         if ended == child {
             let exited = libc::WIFEXITED(status);
@@ -50,7 +50,7 @@ fn in_a_child(play: impl FnOnce() -> i32) -> Option<i32> {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    // SAFETY: ends the child made above, which hangs.
+    // SAFETY: kills the child made above, which hangs and has not been waited for.
     unsafe { libc::kill(child, libc::SIGKILL) };
     None
 }
@@ -62,7 +62,7 @@ fn talk(a: &Side, b: &Side, id: u64) {
     assert_eq!(b.statuses(1), [(id, Status::Success)]);
 }
 
-/// DESIGN §4: every call says no, nothing hangs, and whatever the child drops, the parent keeps.
+/// Every call in the child fails, none hangs, and dropping its objects does not affect the parent.
 #[test]
 fn a_child_can_neither_use_nor_disturb_the_connections_of_its_parent() {
     for round in 0..5 {
@@ -92,7 +92,7 @@ fn a_child_can_neither_use_nor_disturb_the_connections_of_its_parent() {
             ];
             a.cq.arm(Arm::Next);
             let failed = checks.iter().position(|ok| !ok);
-            // In whatever order, and all of it.
+            // In any order, and all of it.
             drop((door, b.qp, b.cq, b.engine));
             drop((a.engine, a.cq, a.qp));
             failed.map_or(0, |at| at as i32 + 1)
@@ -146,7 +146,7 @@ fn a_child_can_neither_use_nor_disturb_the_datagrams_of_its_parent() {
     }
 }
 
-/// A child that goes on living, or becomes another program, does not keep the parent's connections open.
+/// A child that goes on running, or executes another program, does not keep the parent's connections open.
 #[test]
 fn a_child_that_lives_on_holds_no_descriptor_of_ours() {
     let (a, b) = pair(&[]);
@@ -155,7 +155,7 @@ fn a_child_that_lives_on_holds_no_descriptor_of_ours() {
     let answer = in_a_child(|| crate::sys::fd::count() as i32);
     assert_eq!(answer, Some(0));
     talk(&a, &b, 1);
-    // Under traffic, and with programs started the ordinary way.
+    // Under traffic, and with programs started by `Command`.
     for id in 0..10 {
         assert_eq!(in_a_child(|| 7), Some(7));
         let done = std::process::Command::new("true").status().unwrap();

@@ -1,4 +1,4 @@
-//! A path that is taken, left behind, somebody else's, and visited by friends and strangers.
+//! Tests of a path that is in use, stale or another user's, and of clients of both kinds of users.
 
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
@@ -8,7 +8,7 @@ use std::process::Command;
 use super::super::testing::PATIENCE as LONG;
 use super::*;
 
-/// A directory of its own, removed at the end.
+/// A directory of its own, removed on drop.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -30,10 +30,10 @@ impl Drop for Directory {
     }
 }
 
-/// Leaves a path behind at which nobody listens: what the standard library binds it does not remove.
+/// Leaves a stale socket file: the standard library does not remove what it binds.
 fn die_at(path: &Path) {
     let listener = UnixListener::bind(path).unwrap();
-    // Said, not only dropped: a child that another test forks at this moment has it, too.
+    // Shut down, not only dropped: a child that another test forks at this moment has a copy.
     net::shutdown(&listener, net::Shutdown::Both).unwrap();
 }
 
@@ -66,7 +66,7 @@ fn a_path_is_taken_only_from_the_dead() {
     let path = directory.path();
     let first = Hatch::bind(&path).unwrap();
     assert!(Hatch::bind(&path).unwrap_err().is_in_use());
-    // A full queue is no sign of death.
+    // A full backlog is no sign of a dead process.
     let mut crowd = Vec::new();
     loop {
         let fd = socket().unwrap();
@@ -103,13 +103,13 @@ fn what_is_no_socket_stays() {
     assert_eq!(refused.code(), Errno::NOENT.raw_os_error());
 }
 
-/// Somebody replaced the path while we had it: it is not ours to remove any more.
+/// The path was replaced while this listener had it: it must not remove the other one's file.
 #[test]
 fn the_path_of_another_stays() {
     let directory = Directory::new("another");
     let path = directory.path();
     let first = Hatch::bind(&path).unwrap();
-    // Kept under another name, lest the new file get the number of the old one.
+    // Kept under another name, so that the new file does not get its inode number.
     std::fs::rename(&path, directory.0.join("old")).unwrap();
     let second = Hatch::bind(&path).unwrap();
     drop(first);
@@ -117,7 +117,7 @@ fn the_path_of_another_stays() {
     assert!(second.accept(LONG).unwrap().is_some());
 }
 
-/// Many processes come upon the same dead path: one has it, and nobody takes it from that one.
+/// Many threads find the same stale path: one gets it, and keeps it.
 #[test]
 fn a_dead_path_goes_to_one_of_many() {
     let directory = Directory::new("many");
@@ -138,7 +138,7 @@ fn a_dead_path_goes_to_one_of_many() {
         assert!(others.into_iter().all(|e| e.unwrap_err().is_in_use()));
         let _visitor = Courier::connect(&path).unwrap();
         let hatch = lucky.into_iter().next().unwrap().unwrap();
-        // Those that came second have visited, too.
+        // The losers have connected, too.
         let mut visits = 0;
         while hatch.accept(Duration::ZERO).unwrap().is_some() {
             visits += 1;
@@ -147,7 +147,7 @@ fn a_dead_path_goes_to_one_of_many() {
     }
 }
 
-/// Every user can open the temporary directory, and lock it for as long as they like.
+/// Every user can open the temporary directory, and hold a lock on it for any time.
 #[test]
 fn a_lock_on_the_directory_stops_nobody() {
     let directory = Directory::new("locked");
@@ -179,13 +179,13 @@ fn as_stranger() {
         let fd = socket().unwrap();
         let name = SocketAddrUnix::new(path).unwrap();
         net::connect(&fd, &name).unwrap();
-        // The host is another user's process for us, as we are for it.
+        // The listener's process is root's, another user for this one.
         let refused = Courier::new(fd).unwrap_err();
         assert!(matches!(refused, Undelivered::Stranger { theirs: 0, .. }));
     }
 }
 
-/// Another user can only be played by root, and gets through the door only if somebody opened it.
+/// Only root can act as another user, and the mode of the file must allow the connection.
 #[test]
 fn strangers_are_sent_away() {
     let directory = Directory::new("strangers");

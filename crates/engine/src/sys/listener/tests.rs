@@ -1,4 +1,4 @@
-//! Tests of listening: under load, on both families, and with ports that are taken.
+//! Tests of listeners: under load, with both address families, and with ports in use.
 
 use super::super::Interest;
 use super::super::testing::{await_ready, connection, loopbacks};
@@ -86,18 +86,18 @@ fn accepted_sockets_do_not_block_and_are_not_inherited() {
     let (_a, b) = connection(loopbacks()[0]);
     let fd_flags = rustix::io::fcntl_getfd(&b).unwrap();
     assert!(fd_flags.contains(rustix::io::FdFlags::CLOEXEC));
-    // SAFETY: asks for the flags of a descriptor that `b` keeps open.
+    // SAFETY: queries the flags of a descriptor that `b` keeps open.
     let flags = unsafe { libc::fcntl(b.as_fd().as_raw_fd(), libc::F_GETFL) };
     assert_ne!(flags & libc::O_NONBLOCK, 0);
 }
 
-/// Sets how many descriptors this process may have.
+/// Sets the descriptor limit of this process.
 fn limit(descriptors: libc::rlim_t) {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: reads and writes the two numbers of a limit, which are ours.
+    // SAFETY: `limit` is a valid `rlimit` on this stack frame.
     unsafe {
         libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
         limit.rlim_cur = descriptors.min(limit.rlim_max);
@@ -105,25 +105,25 @@ fn limit(descriptors: libc::rlim_t) {
     }
 }
 
-/// In a child, because the limit is the whole process's.
+/// In a child, because the limit is per process.
 #[test]
 fn the_want_of_descriptors_is_told_and_loses_no_connection() {
     let at = SocketAddr::new(loopbacks()[0], 0);
-    // SAFETY: the child makes bare system calls and ends; it takes no lock and no memory.
+    // SAFETY: the child makes bare system calls and exits; it takes no lock and allocates nothing.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // Made here: a child has none of its parent's. On loopback a connection is there when dialling returns.
+        // Made here: a child has none of its parent's. On loopback a connection is established when connect returns.
         let listener = Listener::bind(at, true).unwrap();
         let _dialled = Socket::connect(listener.local().unwrap(), None, None).unwrap();
         limit(3);
         let told = matches!(listener.accept(), Err(e) if e.is_out_of_descriptors());
         limit(1024);
         let kept = matches!(listener.accept(), Ok(Some(_)));
-        // SAFETY: ends the child at once, without running anything of the parent's.
+        // SAFETY: ends the child at once, without running exit handlers of the parent.
         unsafe { libc::_exit(i32::from(!told) + 2 * i32::from(!kept)) };
     }
     let mut status = 0;
-    // SAFETY: waits for the child made above; the status is ours.
+    // SAFETY: waits for the child made above; `status` outlives the call.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(libc::WEXITSTATUS(status), 0, "1: not told, 2: lost");
 }

@@ -1,4 +1,4 @@
-//! Tests of pairs: one number for both kinds and all addresses, and what happens when a part is taken.
+//! Tests of pairs: one number for TCP, UDP and all addresses, and ports that are partly in use.
 
 use super::super::random_u64;
 use super::super::testing::loopbacks;
@@ -32,7 +32,7 @@ fn a_port_with_one_kind_taken_is_passed_over() {
         let only_udp = own(port..=port).unwrap_err();
         assert!(only_udp.is_in_use(), "the datagrams are still there");
         drop(udp);
-        // A child that another test forks at this moment has them for a moment, too.
+        // A child that another test forks at this moment has copies for a moment.
         let end = std::time::Instant::now() + std::time::Duration::from_secs(5);
         while let Err(error) = own(port..=port) {
             assert!(error.is_in_use() && std::time::Instant::now() < end);

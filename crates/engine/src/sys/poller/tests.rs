@@ -74,8 +74,8 @@ fn more_than_one_wait_can_report_come_with_the_next() {
     assert_eq!(tokens.len(), 100);
 }
 
-/// How polling threads borrow connections from a shard: the inner poller's entry in the outer one is left unarmed while
-/// it is lent, and arming takes it back. What came meanwhile must be seen.
+/// How polling threads borrow connections from a shard: the inner poller's entry in the outer one is disarmed while
+/// it is lent, and arming it takes it back. Input in between must be reported.
 #[test]
 fn a_nested_poller_that_is_armed_again_has_lost_nothing() {
     for ip in loopbacks() {
@@ -85,19 +85,19 @@ fn a_nested_poller_that_is_armed_again_has_lost_nothing() {
         outer.add(&inner, 2, Interest::READ_ONCE).unwrap();
         send(&a, b"1");
         assert_eq!(in_time(&outer)[0].token, 2);
-        // Spent, although the byte is still there.
+        // Disarmed, although the byte is still there.
         assert_eq!(at_once(&outer), []);
         assert_eq!(at_once(&inner)[0].token, 1);
-        // Lent: the borrower reads, and more comes that it does not see.
+        // Lent: the borrower reads, and more arrives that it does not see.
         assert_eq!(receive(&b, 9).0, Moved::Bytes(1));
         assert_eq!(at_once(&inner), []);
         send(&a, b"2");
         assert_eq!(in_time(&inner)[0].token, 1);
         assert_eq!(at_once(&outer), []);
-        // Taken back: seen at once.
+        // Returned: reported at once.
         outer.arm(&inner, 2, Interest::READ_ONCE).unwrap();
         assert_eq!(at_once(&outer)[0].token, 2);
-        // Taken back with nothing there: silent, until something comes.
+        // Returned with no input: silent until some arrives.
         assert_eq!(receive(&b, 9).0, Moved::Bytes(1));
         outer.arm(&inner, 2, Interest::READ_ONCE).unwrap();
         assert_eq!(at_once(&outer), []);
@@ -106,7 +106,7 @@ fn a_nested_poller_that_is_armed_again_has_lost_nothing() {
     }
 }
 
-/// The same under a race: a writer that never waits for the reader, and a reader that arms after each round.
+/// The same with a race: a writer that never waits for the reader, and a reader that arms after each round.
 #[test]
 fn no_wake_up_is_lost_between_reading_and_arming() {
     const BYTES: usize = 5000;
@@ -123,7 +123,7 @@ fn no_wake_up_is_lost_between_reading_and_arming() {
     let mut got = 0;
     while got < BYTES {
         assert_eq!(in_time(&outer).len(), 1, "a wake-up was lost after {got}");
-        // One look, one read; whatever comes behind them must be noticed by arming.
+        // One wait, one read; input after them must be reported by arming.
         for _ in at_once(&inner) {
             if let Moved::Bytes(n) = receive(&b, 64).0 {
                 got += n;

@@ -1,4 +1,4 @@
-//! Tests of connections over loopback: made, refused, asked about, silent.
+//! Tests of connections over loopback: established, refused, queried, silent.
 
 use verbena_nic::{Carrier, Moved};
 
@@ -45,7 +45,7 @@ fn a_source_that_is_not_ours_is_refused_by_name() {
 #[test]
 fn nobody_there_is_connection_refused() {
     for ip in loopbacks() {
-        // Bound and not listening: the port stays ours, and nobody answers there.
+        // Bound and not listening: the port stays reserved, and connections to it are refused.
         let holder = bound(SocketAddr::new(ip, 0), SocketType::STREAM, false).unwrap();
         let name = net::getsockname(&holder).unwrap();
         let nobody = SocketAddr::try_from(name).unwrap();
@@ -104,7 +104,7 @@ fn options_are_taken() {
     a.set_buffers(None).unwrap();
     assert_eq!(sockopt::socket_send_buffer_size(&a.fd).unwrap(), before);
     a.set_buffers(Some(32 << 10)).unwrap();
-    // Linux doubles the number for its own bookkeeping (socket(7)).
+    // Linux doubles the size for its own bookkeeping (socket(7)).
     assert_eq!(sockopt::socket_send_buffer_size(&a.fd).unwrap(), 64 << 10);
     assert!(sockopt::tcp_nodelay(&a.fd).unwrap());
 }
@@ -124,7 +124,7 @@ fn congestion_control_that_paces_gives_way_and_other_does_not() {
     assert!(pair.set_unpaced().is_err(), "not TCP");
 }
 
-/// Writes until the socket takes no more.
+/// Writes until the send buffer is full.
 fn fill(mut socket: &Socket) {
     let bytes = vec![0; 1 << 16];
     let mut sources = Sources::new();
@@ -132,7 +132,7 @@ fn fill(mut socket: &Socket) {
     while let Moved::Bytes(_) = socket.write(&sources) {}
 }
 
-/// docs/connections.md: a peer that merely does not read is alive.
+/// docs/connections.md: a peer that only does not read is alive.
 #[test]
 fn a_peer_that_does_not_read_is_not_silent() {
     for ip in loopbacks() {
@@ -141,7 +141,7 @@ fn a_peer_that_does_not_read_is_not_silent() {
         send(&a, b"hello");
         await_ready(&b, Interest::READ);
         fill(&a);
-        // The window shuts and is probed; whenever we look, an answer is at most a probe's distance away.
+        // The window closes and is probed; at any time, the last answer is at most one probe interval old.
         let start = now();
         while now().since(start) < Duration::from_millis(500) {
             let silence = a.silence().unwrap_or_default();
@@ -159,7 +159,7 @@ fn a_peer_that_does_not_read_is_not_silent() {
     }
 }
 
-/// A socket filter that drops every segment makes the other end look dead: TCP behind it hears nothing.
+/// A socket filter that drops every segment makes the other end look dead: its TCP receives nothing.
 fn deafen(socket: &Socket) {
     let mut drop_all = libc::sock_filter {
         code: 0x06,
@@ -184,14 +184,14 @@ fn deafen(socket: &Socket) {
     assert_eq!(refused, 0);
 }
 
-/// docs/connections.md: unacknowledged work and no sign from the peer's TCP.
+/// docs/connections.md: unacknowledged data and nothing received from the peer's TCP.
 #[test]
 fn a_dead_peer_is_silent_for_as_long_as_we_have_asked() {
     for ip in loopbacks() {
         let (a, b) = connection(ip);
         send(&a, b"hello");
         await_ready(&b, Interest::READ);
-        // An idle while, which must not count.
+        // An idle time, which must not count.
         let start = now();
         while now().since(start) < Duration::from_millis(300) || a.silence().is_some() {
             assert!(now().since(start) < PATIENCE);
@@ -204,7 +204,7 @@ fn a_dead_peer_is_silent_for_as_long_as_we_have_asked() {
         while longest < Duration::from_millis(700) {
             let silence = a.silence().expect("an answer is owed");
             let since = now().since(asked);
-            // The kernel's numbers are in its ticks.
+            // The kernel's times have the resolution of its ticks.
             assert!(
                 silence <= since + Duration::from_millis(20),
                 "{silence:?} of {since:?}"
@@ -216,7 +216,7 @@ fn a_dead_peer_is_silent_for_as_long_as_we_have_asked() {
     }
 }
 
-/// The same behind a shut window, where only probes are under way.
+/// The same with a closed window, where only probes are in flight.
 #[test]
 fn a_peer_that_dies_without_reading_is_silent() {
     let (a, b) = connection(loopbacks()[0]);
@@ -234,7 +234,7 @@ fn a_peer_that_dies_without_reading_is_silent() {
     }
 }
 
-/// The mark says when a sleeper is woken, never whether: a buffer that cannot hold as much, and the end of the stream, wake it as well.
+/// The mark only delays the wake-up: a full buffer, and the end of the stream, wake as well.
 #[test]
 fn a_low_water_mark_wakes_late_and_never_not_at_all() {
     let told = |poller: &super::super::Poller, wait: Duration| {
@@ -253,13 +253,13 @@ fn a_low_water_mark_wakes_late_and_never_not_at_all() {
         send(&a, &[2; 40_000]);
         assert!(told(&poller, PATIENCE));
         assert_eq!(receive(&b, 100_000).1.len(), 100_000);
-        // What is there already counts as soon as the mark is lower.
+        // Bytes that are there already count as soon as the mark is lowered.
         send(&a, &[3; 10]);
         assert!(!told(&poller, moment));
         b.set_low_water(1).unwrap();
         assert!(told(&poller, PATIENCE));
         assert_eq!(receive(&b, 10).1.len(), 10);
-        // The end.
+        // The end of the stream.
         b.set_low_water(100_000).unwrap();
         a.shutdown_write().unwrap();
         assert!(told(&poller, PATIENCE));
@@ -270,7 +270,7 @@ fn a_low_water_mark_wakes_late_and_never_not_at_all() {
         b.set_low_water(10 << 20).unwrap();
         let poller = super::super::Poller::new().unwrap();
         poller.add(&b, 1, Interest::READ).unwrap();
-        // More than the buffer takes: it is full, and the rest cannot come.
+        // More than the buffer takes: it is full, and the rest cannot arrive.
         let mut carrier = &a;
         let bytes = vec![4; 1 << 20];
         let mut sources = Sources::new();

@@ -1,4 +1,4 @@
-//! Tests of one session without an engine: two ends on a pair of sockets, places of every size, and keys that are used up.
+//! Tests of one session without an engine: two ends on a socket pair, targets of every size, and exhausted keys.
 
 use rustls::crypto::{CipherSuiteCommon, CryptoProvider};
 use rustls::{SupportedCipherSuite, Tls13CipherSuite};
@@ -8,7 +8,7 @@ use crate::config::Key;
 use crate::keys::Keys;
 use crate::tls::{Tls, provider, psk};
 
-/// Two ends that have shaken hands.
+/// Two ends that have completed the handshake.
 struct Pair {
     ends: [(Session, Socket); 2],
 }
@@ -34,7 +34,7 @@ impl Pair {
         Pair::new(&psk::make(provider(), &keys()).unwrap())
     }
 
-    /// Reads at most `most` bytes, or says why not.
+    /// Reads at most `most` bytes, or returns why not.
     fn read(&mut self, side: usize, most: usize) -> Result<Vec<u8>, Moved> {
         let (end, socket) = &mut self.ends[side];
         let mut bytes = vec![0; most];
@@ -132,7 +132,7 @@ fn close_notify_is_an_end_and_nothing_else_is() {
     assert_eq!(pair.ends[1].0.failure(), Some(&TlsError::Ended));
 }
 
-/// RFC 8446 §5.5: a key encrypts no more than so many records, and then there is another one.
+/// RFC 8446 §5.5: a key encrypts a limited number of records and is then updated.
 #[test]
 fn keys_that_are_used_up_are_updated() {
     let usual = provider();
