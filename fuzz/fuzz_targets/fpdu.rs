@@ -1,5 +1,5 @@
-//! libFuzzer's door to the target `fpdu`: FPDU layout.
-//! It promises to hand every input on unchanged; what is checked is known to the library only.
+//! The libFuzzer binary of the target `fpdu`: FPDU layout.
+//! What is checked is in the library.
 
 #![no_main]
 

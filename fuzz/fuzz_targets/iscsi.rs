@@ -1,5 +1,5 @@
-//! libFuzzer's door to the target `iscsi`: headers of iSCSI, text and headers of iSER.
-//! It promises to hand every input on unchanged; what is checked is known to the library only.
+//! The libFuzzer binary of the target `iscsi`: iSCSI headers, text and iSER headers.
+//! What is checked is in the library.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! libFuzzer's door to the target `iscsi_qp`: an iSCSI queue pair under a hostile target.
-//! It promises to hand every input on unchanged; what is checked is known to the library only.
+//! The libFuzzer binary of the target `iscsi_qp`: an iSCSI queue pair with a hostile target.
+//! What is checked is in the library.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! libFuzzer's door to the target `rx`: the receive side of a stream.
-//! It promises to hand every input on unchanged; what is checked is known to the library only.
+//! The libFuzzer binary of the target `rx`: the receive side of a stream.
+//! What is checked is in the library.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! libFuzzer's door to the target `scsi`: data that SCSI units answer with.
-//! It promises to hand every input on unchanged; what is checked is known to the library only.
+//! The libFuzzer binary of the target `scsi`: data that SCSI logical units return.
+//! What is checked is in the library.
 
 #![no_main]
 

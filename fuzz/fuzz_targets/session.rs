@@ -1,5 +1,5 @@
-//! libFuzzer's door to the target `session`: a messaging session.
-//! It promises to hand every input on unchanged; what is checked is known to the library only.
+//! The libFuzzer binary of the target `session`: a messaging session.
+//! What is checked is in the library.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
-//! Cells of channels, as they came and with checksums that hold.
-//! What parses must be written back as the same bytes, every prefix must be refused, and a walk must come to an end.
-//! It refuses to know channels.
+//! Cells of channels, as they are in the input and with valid checksums.
+//! A cell that parses must be emitted as the same bytes, every prefix of it must fail to parse, and iterating over cells must terminate.
+//! A listener without state must reply with no more bytes than it received.
 
 use verbena_cells::Cookies;
 use verbena_stream::Time;
@@ -18,7 +18,7 @@ pub fn target(data: &[u8]) {
     }
 }
 
-/// A listener that has given no cookie: it believes nobody, and says no more than it hears.
+/// A listener that has issued no cookie: it accepts none as proven, and its reply is no longer than the datagram.
 fn ask(datagram: &[u8]) {
     let address = |at: usize| {
         let bytes = datagram.get(at..).and_then(|rest| rest.first_chunk());
@@ -41,12 +41,12 @@ fn ask(datagram: &[u8]) {
     assert!(padded.starts_with(datagram));
 }
 
-/// The same bytes as cells of the right version whose checksums hold: a fuzzer never finds one by itself.
+/// The same bytes as cells of the right version with valid checksums, which mutation alone does not find.
 pub fn sealed(data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();
     let mut at = 0;
     while let Some(cell) = bytes.get_mut(at..).filter(|rest| rest.len() >= Header::LEN) {
-        // The nine kinds.
+        // There are nine kinds.
         cell[0] = 0x10 | ((cell[0] & 0x0f) % 9);
         let (kind, flags) = (cell[0] & 0x0f, cell[1]);
         let payload = usize::from(u16::from_be_bytes([cell[2], cell[3]]));
@@ -81,7 +81,7 @@ fn walk(data: &[u8]) {
         cell.emit(&mut out);
         assert_eq!(out, came, "{cell}");
         assert_eq!(cell.len(), len);
-        // Every cut of a short cell, and one of a long one.
+        // Every cut of a short cell, and the last cut of a long one.
         let cuts = if len < 100 { 0 } else { len - 1 };
         for cut in cuts..len {
             assert!(Cell::parse(&came[..cut]).is_err());

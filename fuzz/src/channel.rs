@@ -1,6 +1,6 @@
-//! A port with a work queue pair of each kind, fed by a peer that computes checksums and errs in everything else.
-//! It must not panic, transmit without end, touch memory that was not granted, or complete what was not posted.
-//! It refuses to judge what a well-behaved peer would get; the tests of the crate do.
+//! A port with a work queue pair of each channel kind, fed by a peer whose cells have valid addresses and checksums and arbitrary other fields.
+//! The port must not panic, transmit without end, write memory outside its protection domain, or complete more requests than were posted.
+//! What a conforming peer receives is checked by the tests of the crate.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::source::Source;
 const HERE: PortAddress = PortAddress([2, 0, 0, 0, 0, 1]);
 const THERE: PortAddress = PortAddress([2, 0, 0, 0, 0, 2]);
 const PD: Pd = Pd(1);
-/// Bytes of the memory that is granted, between two that are not.
+/// Bytes of the memory that requests name, and of a buffer in another protection domain that must stay zero.
 const GRANTED: usize = 256;
 const LISTENER: u32 = 9;
 
@@ -34,7 +34,7 @@ struct World {
     completed: usize,
 }
 
-/// Runs one input: chunks of a length byte and a cell, whose addresses and checksums are put right.
+/// Runs one input: chunks of a byte of switches, a length byte and a cell of at least 32 bytes, whose addresses and checksums are set.
 pub fn target(data: &[u8]) {
     let mut world = World::new();
     let mut source = Source::new(data);
@@ -44,7 +44,7 @@ pub fn target(data: &[u8]) {
         if let Some(header) = cell.get_mut(..24) {
             header[4..10].copy_from_slice(&HERE.0);
             header[10..16].copy_from_slice(&THERE.0);
-            // One of our four, or the listener; and a number of theirs among few.
+            // To one of the four work queue pairs (0 to 3), a listener (8, 9) or an unused number; from one of four.
             let (to, from) = (header[19] % 10, header[23] % 4);
             header[16..20].copy_from_slice(&[0, 0, 0, to]);
             header[20..24].copy_from_slice(&[0, 0, 0, from]);

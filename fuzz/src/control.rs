@@ -1,6 +1,5 @@
 //! Control messages of docs/extensions.md, CAPS included: four bytes of header word, the rest payload.
-//! What parses must be written so that it reads as the same message, and as it came where nothing is ignored.
-//! It refuses to know the roles that exchange the messages.
+//! A message that parses must be emitted so that it parses as the same message, byte for byte where no field is ignored.
 
 use crate::source::Source;
 use verbena_wire::ext::{Caps, Control, Features, MAX_CONTROL_PAYLOAD, RnrTimer};
@@ -26,7 +25,7 @@ fn message(control: &Control, word: u32, payload: &[u8]) {
     assert_eq!(u32::from(control.kind()), word >> 24);
     match control {
         Control::Caps(caps) => list(caps, payload),
-        // Three bytes behind the first are ignored.
+        // The three bytes behind the first are ignored.
         Control::Rnr { .. } | Control::Path { .. } => {
             assert_eq!(control.ulp_word(), word);
             assert_eq!((out.len(), out[0]), (payload.len(), payload[0]));
@@ -43,7 +42,7 @@ fn message(control: &Control, word: u32, payload: &[u8]) {
     let _ = control.to_string();
 }
 
-/// Tags come in any order and unknown ones are skipped, so that only the value survives.
+/// Entries come in any order and unknown ones are skipped: the value is compared, not the bytes.
 fn list(caps: &Caps, payload: &[u8]) {
     assert!(payload.len() <= MAX_CONTROL_PAYLOAD);
     let mut out = Vec::new();
@@ -51,7 +50,7 @@ fn list(caps: &Caps, payload: &[u8]) {
     assert!(out.len() <= Caps::MAX_LEN && out.len() <= payload.len());
     assert_eq!(Caps::parse(&out), Ok(*caps));
     for cut in 0..out.len() {
-        // Without its last, optional entries the list is still whole.
+        // Without its last, optional entries the list is still complete.
         let path = if caps.path.is_some() { 10 } else { 0 };
         let token = if caps.same_host.is_some() { 18 } else { 0 };
         let whole = cut == out.len() - path || cut == out.len() - path - token;

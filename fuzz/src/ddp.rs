@@ -1,6 +1,5 @@
 //! DDP headers, tagged and untagged (RFC 5041 §4), with the RDMAP control byte they carry.
-//! A header that parses must be written back as it came, apart from the bits that the RFCs reserve.
-//! It refuses to know what follows a header.
+//! A header that parses must be emitted as it came, apart from the bits that the RFCs reserve, and every prefix must be truncated.
 
 use verbena_wire::Malformed;
 use verbena_wire::ddp::{Header, MAX_LEN, MIN_LEN, Tagged, Untagged, peek_len};

@@ -1,6 +1,5 @@
 //! `verbena decode` on capture files: the input itself if it begins like one, else a capture made of a script for both directions.
-//! No file may make it panic or fail, text and JSON must agree on streams and violations, and every JSON line must be an object.
-//! It refuses to judge what is printed.
+//! No file may make it panic or fail, text and JSON output must agree on streams and violations, and every JSON line must be an object.
 
 mod capture;
 mod disks;
@@ -12,10 +11,10 @@ use verbena_cli::decode::{Options, decode};
 use verbena_wire::mpa::Enhanced;
 use verbena_wire::mpa::startup::{EXT_AGREE, EXT_OFFER, Flags, Frame, Kind, Revision};
 
-/// First bytes of pcap, in both byte orders, and of pcapng.
+/// First bytes of pcap files, in both byte orders, and of pcapng.
 const MAGIC: [u8; 4] = [0xa1, 0xd4, 0x4d, 0x0a];
 
-/// The first byte of a script for a connection to a disk: that of a login.
+/// First byte of a script for an iSCSI connection: that of a Login Request.
 const DISK: u8 = 0x43;
 const MPA_PORT: u16 = 4791;
 
@@ -50,7 +49,7 @@ fn run(file: &[u8]) {
     }
 }
 
-/// A connection: both startup frames, then what the two scripts send, cut and mixed as the input says.
+/// A connection: both startup frames, then the frames of the two scripts, cut and interleaved as the input says.
 fn scripted(data: &[u8]) -> Vec<u8> {
     let mut source = Source::new(data);
     let [mode, rtr, cut, disorder] = source.array();

@@ -1,6 +1,5 @@
-//! The layout of FPDUs with and without markers (RFC 5044 §4) against one that walks byte by byte.
+//! The layout of FPDUs with and without markers (RFC 5044 §4), compared with a reference that builds the frame byte by byte.
 //! Every position, run, marker and phase must agree, and so must the bytes that `emit_fpdu` writes.
-//! It refuses to know what an FPDU carries.
 
 use crate::source::{Source, bit};
 use verbena_wire::crc::{Crc32c, crc32c, crc32c_wire};
@@ -8,7 +7,7 @@ use verbena_wire::mpa::fpdu::{LENGTH_LEN, MAX_ULPDU_WITH_MARKERS};
 use verbena_wire::mpa::{Layout, Marker, Phase, emit_fpdu, mulpdu, pad_len};
 
 const SPACING: usize = 512;
-/// Switches from here on repeat the input.
+/// With switches from this value on the ULPDU is the input repeated.
 const REPEAT: u8 = 0xf0;
 
 /// Runs one input.
@@ -17,7 +16,7 @@ pub fn target(data: &[u8]) {
     let switches = source.byte();
     let phase = Phase::new(source.u16());
     let stretch = usize::from(source.byte());
-    // Frames of all lengths out of short inputs: the input is repeated. Rarely, because long frames take long.
+    // Repetition makes frames of all lengths out of short inputs; only for few inputs, because long frames take long.
     let copies = if switches >= REPEAT { 1 + stretch } else { 1 };
     let ulpdu = source.rest().repeat(copies);
     let ulpdu = &ulpdu[..ulpdu.len().min(usize::from(u16::MAX))];
@@ -44,7 +43,7 @@ fn frame(ulpdu: &[u8], phase: Option<Phase>, crc: bool) {
     let mut run = 0;
     for (body, &at) in walk.places.iter().enumerate().rev() {
         let joined = body > 0 && walk.places[body - 1] + 1 == at;
-        // All of a short frame; of a long one the surroundings of markers, and samples.
+        // All bytes of a short frame; of a long one those around markers, and samples.
         if walk.places.len() < 1024 || run < 2 || !joined || body % 61 == 0 {
             assert_eq!(layout.locate(body), at, "body byte {body}");
             assert_eq!(layout.run_at(body), run, "run at body byte {body}");
@@ -57,7 +56,7 @@ fn frame(ulpdu: &[u8], phase: Option<Phase>, crc: bool) {
     let _ = layout.to_string();
 }
 
-/// A frame built by walking it.
+/// A frame built byte by byte.
 struct Walk {
     bytes: Vec<u8>,
     /// Frame offset of each body byte, and of the checksum behind the last.

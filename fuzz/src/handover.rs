@@ -1,10 +1,10 @@
-//! Images of queue pairs that another process hands over. The sum and the form are put right, as a random one never is.
-//! What is read can be written, and reads the same again; what is not sound is refused.
+//! Images of queue pairs that another process hands over, as they are in the input and with a valid header.
+//! An image that decodes and can be encoded must decode and encode to the same again; any other input is an error.
 
 use verbena_nic::Image;
 use verbena_wire::crc::crc32c;
 
-/// Magic, form, sum.
+/// Magic, format version, checksum.
 const HEAD: usize = 10;
 
 /// Runs one input: as it came, and as the body of an image.
@@ -13,7 +13,7 @@ pub fn target(data: &[u8]) {
     check(&sealed(data));
 }
 
-/// The input as the body of an image of this form.
+/// The input as the body of an image of the current format version.
 pub fn sealed(body: &[u8]) -> Vec<u8> {
     let mut image = Vec::with_capacity(HEAD + body.len());
     image.extend(b"vbni");

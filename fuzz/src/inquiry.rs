@@ -1,5 +1,5 @@
 //! Inquiries of datagram queue pairs (docs/extensions.md).
-//! What parses is written back so that it reads the same; every other length is refused.
+//! An inquiry that parses must be emitted so that it parses as the same; every other length is an error.
 
 use verbena_wire::ext::Inquiry;
 

@@ -1,6 +1,5 @@
-//! Headers of iSCSI with the text behind them, and headers of iSER.
-//! What parses must be written back so that it reads the same, with the same lengths; text and binary values too.
-//! It refuses to know sessions.
+//! iSCSI headers with the text behind them, and iSER headers.
+//! A header that parses must be emitted so that it parses as the same, with the same lengths; so must text pairs and binary values.
 
 use verbena_wire::iscsi::text::{self, Pairs};
 use verbena_wire::iscsi::{
@@ -8,7 +7,7 @@ use verbena_wire::iscsi::{
 };
 use verbena_wire::iser::{Opening, PrivateData};
 
-/// Runs one input: a header and what follows it.
+/// Runs one input: a header and its data segment.
 pub fn target(data: &[u8]) {
     if let Some((bhs, behind)) = data.split_first_chunk::<BHS_LEN>() {
         header(bhs);

@@ -1,6 +1,6 @@
-//! An iSCSI queue pair (M12) between a consumer that posts and a target that says anything; digests are put right for it.
-//! It must not panic, send without end, touch memory beside a command's own, or complete anything but once.
-//! It refuses to judge what a well-behaved target would get; the tests of the crate do.
+//! An iSCSI queue pair (M12) between a consumer that posts and a target that sends arbitrary PDUs with valid digests.
+//! It must not panic, send without end, write memory beside a command's own, or complete a request more or less than once.
+//! What a conforming target receives is checked by the tests of the crate.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use verbena_wire::scsi::{Cdb, DeviceType};
 use crate::source::{Source, bit};
 
 const PD: Pd = Pd(1);
-/// Each command uses the middle of a zone; what lies around it is nobody's.
+/// Each command uses the middle of a zone; the edges belong to no command and must stay unchanged.
 const ZONE: usize = 1024;
 const ZONES: usize = 16;
 const EDGE: usize = 256;
 const ROOM: usize = ZONE - 2 * EDGE;
-/// Bytes of a receive, in a slot that is longer.
+/// Bytes of a receive, in a slot that is longer: the rest must stay zero.
 const RECEIVE: u32 = 200;
 const SLOT: usize = 256;
 const SLOTS: usize = 64;
@@ -36,18 +36,18 @@ struct World {
     out: Outbox,
     inbox: Vec<u8>,
     wire: Vec<u8>,
-    /// Tags that were sent.
+    /// Task tags that were sent.
     tags: Vec<u32>,
-    /// Commands that may not have ended.
+    /// Commands that may still be outstanding.
     names: Vec<CommandId>,
-    /// Zones that commands read into.
+    /// Zones that read commands may write.
     open: [bool; ZONES],
     stat_sn: u32,
     sends: u64,
     posted_receives: u64,
 }
 
-/// Runs one input: the terms, then steps of a code and what it needs.
+/// Runs one input: a byte of terms, then steps of a code and its operands.
 pub fn target(data: &[u8]) {
     let mut source = Source::new(data);
     let mut world = World::new(source.byte());
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// The send queue goes on, and the last command that was posted is taken back, if it has not ended.
+    /// Restarts the send queue, and cancels the command that was posted last, if it is outstanding.
     fn regret(&mut self) {
         let _ = self.qp.restart_sends();
         if let Some(name) = self.names.pop() {
@@ -225,7 +225,7 @@ impl World {
         }
     }
 
-    /// A PDU of a target: any header, with a tag that was seen, a number that is the next one, and digests that are right.
+    /// A PDU of a target: any header, with a task tag that was sent, the next StatSN, and valid digests.
     fn pdu(&mut self, source: &mut Source<'_>) -> Vec<u8> {
         let (kind, tag, len) = (source.byte(), source.byte(), u32::from(source.byte()) * 3);
         let mut bhs: Bhs = [0; BHS_LEN];
@@ -249,7 +249,7 @@ impl World {
         };
         bhs[5..8].copy_from_slice(&(data_len as u32).to_be_bytes()[1..]);
         if bit(kind, 5) {
-            // The offset.
+            // The buffer offset.
             bhs[42..44].copy_from_slice(&source.array::<2>());
         }
         if bit(kind, 6) {
@@ -297,7 +297,7 @@ impl World {
         self.inbox.drain(..read);
     }
 
-    /// Sends, and looks at what was sent as a target would.
+    /// Transmits, and checks the PDUs as a target would.
     fn transmit(&mut self) {
         for turn in 0.. {
             assert!(turn < 1000, "it sends without end");
@@ -345,7 +345,7 @@ impl World {
                 let zone = |zone: usize| {
                     let from = zone * ZONE + EDGE + pdu.offset as usize;
                     let own = (from..from + data.len()).map(filling);
-                    // A zone that was opened since has other bytes; the command still has those of its own.
+                    // A read may have written this zone since; the data of the write cannot be compared then.
                     self.open[zone] || own.eq(data.iter().copied())
                 };
                 assert!((0..ZONES).any(zone), "it is nobody's data");

@@ -1,6 +1,6 @@
-//! Frames of the split driver as hosts send them: the offload header, completing checksums, cutting super-frames, recognising pure
-//! acknowledgements, and the I/O unit's switch under a script of ports and frames. Checksums are verified by a computation of its own,
-//! and the switch against the addresses that its ports own.
+//! Frames of the split driver: the offload header, completing checksums, cutting super-frames, recognizing pure acknowledgements, and
+//! the I/O unit's switch under a script of ports and frames. Checksums are verified by a separate computation, and the switch against
+//! the addresses that its ports own.
 
 use core::time::Duration;
 
@@ -59,7 +59,7 @@ fn frame(data: &[u8]) {
     }
 }
 
-/// The pieces carry the payload in order, each with the same headers' length, and their checksums hold.
+/// The pieces carry the payload in order, none more than the segment size, and their checksums are valid.
 fn pieces(vnet: &Vnet, frame: &[u8]) {
     let (Some(gso), Some(partial)) = (vnet.gso, vnet.partial) else {
         return;
@@ -89,7 +89,7 @@ fn pieces(vnet: &Vnet, frame: &[u8]) {
     }
 }
 
-/// RFC 1071 over pseudo-header and the rest, computed word by word.
+/// The checksum of RFC 1071 over pseudo-header, header and payload, computed word by word.
 fn sum_holds(piece: &[u8], start: usize) -> bool {
     let above = &piece[start..];
     let ethertype = |at: usize| u16::from_be_bytes([piece[at], piece[at + 1]]);
@@ -129,7 +129,7 @@ const LIMITS: Limits = Limits {
     age: Duration::from_secs(9),
 };
 
-/// Few addresses, so that they meet.
+/// Few addresses, so that scripts name the same one repeatedly.
 fn mac(byte: u8) -> Mac {
     match byte % 12 {
         0 => Mac::BROADCAST,

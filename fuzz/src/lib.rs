@@ -1,6 +1,6 @@
-//! The fuzz targets of Verbena, each a plain function of bytes that panics when a promise is broken.
-//! They promise to need nothing but Rust, so that the tests replay every corpus; libFuzzer is a feature of the binaries only.
-//! They refuse to know how an input came to be: a seed, a mutation and an old crash are all alike.
+//! The fuzz targets of Verbena, each a function of bytes that panics when a property does not hold.
+//! They need nothing but Rust, so that `tests/replay.rs` runs every corpus; libFuzzer is a feature of the binaries only.
+//! A target does not depend on where an input came from: seed, mutation or regression.
 
 #![forbid(unsafe_code)]
 
@@ -34,12 +34,12 @@ pub mod terminate;
 #[path = "../../crates/storage/tests/common/ram.rs"]
 mod ram;
 
-/// A target, as the tests find it.
+/// A target, as the tests enumerate it.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
     /// Its name: that of its binary, its corpus and its dictionary.
     pub name: &'static str,
-    /// What it does with an input.
+    /// Runs one input.
     pub run: fn(&[u8]),
 }
 

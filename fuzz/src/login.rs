@@ -1,6 +1,6 @@
-//! The login of an iSCSI initiator, and its search for targets, under a target that says anything.
-//! It never panics, ends after a bounded number of exchanges, and whatever is agreed on lies within what was offered and proven.
-//! It refuses to know sockets, and how texts are put together.
+//! The login and the discovery of an iSCSI initiator with a target that sends arbitrary responses.
+//! The initiator must not panic and must end after a bounded number of exchanges; agreed terms must lie within the offer, and mutual
+//! authentication must have taken place if it was demanded.
 
 use verbena_iscsi::login::{
     CHALLENGE_LEN, Chap, DigestWish, Discovery, Found, IserOffer, Login, MAX_EXCHANGES, Offer,
@@ -10,7 +10,7 @@ use verbena_wire::iscsi::{Bhs, LoginResponse, LoginStatus, NO_TAG, TextResponse,
 
 use crate::source::Source;
 
-/// The task tag of the search.
+/// The task tag of the discovery.
 const TAG: u32 = 9;
 
 /// Runs one input: switches, then steps of flags, the length of a text in two bytes, and the text.
@@ -68,7 +68,7 @@ fn log_in(switches: u8, mut source: Source<'_>) {
     }
 }
 
-/// A response to the next request, with the codec on both ways; an input that is used up leaves the stages.
+/// A response to the next request, emitted and parsed; once the input is used up it accepts each stage transition.
 fn answer<'a>(login: &Login, source: &mut Source<'a>) -> (LoginResponse, &'a [u8]) {
     let (request, text) = login.next();
     assert_eq!(request.data_len as usize, text.len());

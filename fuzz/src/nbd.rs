@@ -1,5 +1,5 @@
-//! A client of an exported disk: options of the handshake, then requests, as bytes to a real server over its socket.
-//! The server survives, answers what is well formed, and an honest client beside is served as before.
+//! A client of an exported disk: handshake options, then requests, sent to a real server over its Unix socket.
+//! The server must close each fuzzed connection in bounded time, and go on serving a conforming client that stays connected.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,14 +14,14 @@ use crate::source::Source;
 
 const BLOCK: u32 = 512;
 const BLOCKS: u64 = 64;
-/// Flags, and the old request for the only export.
+/// Client flags, and NBD_OPT_EXPORT_NAME with an empty name.
 const CHOOSE: &[u8] = b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0";
-/// A failing server must not hang the fuzzer.
+/// Timeout of reads and writes, so that a stalled server does not hang the fuzzer.
 const LIMIT: Duration = Duration::from_secs(20);
 
 struct Server {
     path: std::path::PathBuf,
-    /// An honest client.
+    /// The conforming client.
     honest: Mutex<UnixStream>,
 }
 
@@ -60,7 +60,7 @@ fn connect(path: &std::path::Path) -> UnixStream {
     stream
 }
 
-/// Runs one input: the first byte chooses what is put right, the rest are bytes or a script.
+/// Runs one input: the first byte selects raw bytes, options or requests, the rest is their content.
 pub fn target(data: &[u8]) {
     let server = server();
     let mut source = Source::new(data);
@@ -71,16 +71,16 @@ pub fn target(data: &[u8]) {
     };
     let stream = connect(&server.path);
     std::thread::scope(|scope| {
-        // A client that does not read is not read from.
+        // Replies are read concurrently: the server stops reading from a client that does not take them.
         scope.spawn(|| read_all(&stream));
-        // The server hangs up in the middle where it must.
+        // Fails if the server has closed the connection.
         let _ = (&stream).write_all(&bytes);
         let _ = stream.shutdown(std::net::Shutdown::Write);
     });
     check_honest(&server.honest);
 }
 
-/// Everything until the server hangs up, which it does in bounded time.
+/// Reads until the server closes the connection, which it must do in bounded time.
 fn read_all(mut stream: &UnixStream) {
     let mut room = [0; 4096];
     loop {
@@ -128,7 +128,7 @@ fn requests(mut source: Source<'_>) -> Vec<u8> {
     bytes
 }
 
-/// A read of one block succeeds.
+/// Reads one block, which must succeed.
 fn check_honest(client: &Mutex<UnixStream>) {
     let mut client = client.lock().unwrap_or_else(PoisonError::into_inner);
     let mut request = [0; 28];

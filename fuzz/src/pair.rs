@@ -1,6 +1,6 @@
-//! Two connected streams and a program for both: begin messages, let bytes through, post receives, answer reads, end it all.
-//! Over a perfect link no violation may ever happen, every request must take effect exactly once and in order,
-//! and acknowledgements must never run ahead of execution. It refuses to know the wire: it moves bytes from one end to the other.
+//! Two connected streams and a program for both: begin messages, carry bytes, post receives, answer reads, fail a stream.
+//! Over a lossless link there must be no violation, every request must take effect exactly once and in order, and an acknowledgement
+//! must never count a request that has not been executed. Bytes are carried unchanged from one end to the other.
 
 mod end;
 mod job;
@@ -15,9 +15,9 @@ use verbena_wire::mpa::startup::Revision;
 
 /// Steps per program.
 const MAX_STEPS: usize = 400;
-/// Frames per turn when a program is over.
+/// Frames per turn after the program has ended.
 const BURST: usize = 8;
-/// Turns after which two streams with nothing left to do must be quiet.
+/// Turns after which two streams with nothing left to do must be idle.
 const MAX_TURNS: usize = 20_000;
 
 /// Runs one input.
@@ -36,9 +36,9 @@ pub fn target(data: &[u8]) {
 
 struct World {
     ends: [End; 2],
-    /// What each end has sent and the other has not yet seen.
+    /// Bytes that each end has sent and the other has not yet received.
     wires: [Wire; 2],
-    /// Somebody ended the stream on purpose.
+    /// The program made one end fail the stream.
     failed: bool,
 }
 
@@ -106,7 +106,7 @@ impl World {
             4 => end.post(1 + usize::from(op >> 3 & 3)),
             5 => end.answer(&mut self.wires[side]),
             6 => end.drops = bit(op, 3),
-            // Rarely: most programs shall run to their end.
+            // Rarely: most programs run to their end.
             _ if op == 0x7f => {
                 end.fail();
                 self.failed = true;
@@ -130,10 +130,10 @@ impl World {
         b.check_against(a);
     }
 
-    /// Everybody does what is left to do, until nothing is.
+    /// Both ends complete their outstanding work, until neither makes progress.
     fn settle(&mut self) {
         if !self.failed {
-            // The initiator speaks first (RFC 5044 §7.1.2): without a message of its own nothing would ever open.
+            // The initiator sends first (RFC 5044 §7.1.2): without a message of its own the responder could never send.
             let index = self.ends[0].submitted.len();
             self.ends[0].submit(Job::read(&mut Source::new(&[]), index));
         }

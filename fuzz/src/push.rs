@@ -1,6 +1,5 @@
 //! Messages of the push-push layer.
-//! What parses must be written back as the same bytes, entry by entry too; what is not known must have its answer.
-//! It refuses to know pools and drivers.
+//! A message that parses must be emitted as the same bytes, also entry by entry; the reply to an unknown function must parse.
 
 use verbena_wire::push::{Body, Element, Indication, Message, Parsed, Pool, Range, Reference};
 

@@ -1,6 +1,6 @@
 //! The RDMAP headers of fixed size: Read Request, Read V2 Request, atomics and immediate data (RFC 5040 §4.4, RFC 7306).
-//! What parses must be written back as it came, apart from fields that the operation ignores; atomics must equal bit-by-bit arithmetic.
-//! It refuses to know the segments that carry them.
+//! A header that parses must be emitted as it came, apart from fields that the operation ignores; atomic operations must have the result
+//! of bit-by-bit arithmetic.
 
 use core::fmt::{Debug, Display};
 
@@ -9,7 +9,7 @@ use verbena_wire::Malformed;
 use verbena_wire::ext::ReadV2Request;
 use verbena_wire::rdmap::{AtomicOp, AtomicRequest, AtomicResponse, Immediate, ReadRequest};
 
-/// Bytes of an Atomic Request that say which operation it is; the rest of the word is reserved (RFC 7306 §5.2.1).
+/// Bytes of an Atomic Request with the operation code; the rest of the word is reserved (RFC 7306 §5.2.1).
 const CODE: core::ops::Range<usize> = 0..4;
 /// Compare data and mask, which a FetchAdd does not use.
 const COMPARE: core::ops::Range<usize> = 36..52;
@@ -78,7 +78,7 @@ fn atomic(data: &[u8]) {
     );
 }
 
-/// RFC 7306 §5.1 as its pseudocode has it: one bit after the other.
+/// The operations of RFC 7306 §5.1 as in its pseudocode: one bit after the other.
 fn bit_by_bit(op: &AtomicOp, original: u64) -> u64 {
     match *op {
         AtomicOp::FetchAdd { add, mask } => {

@@ -1,6 +1,5 @@
-//! RoCEv2 datagrams: BTH, DETH, whole UD packets and the ICRC over made-up headers.
-//! What parses must be written so that it reads as the same packet, and the ICRC must not see fields that routers change.
-//! It refuses to know sockets and queue pairs.
+//! RoCEv2 datagrams: BTH, DETH, whole UD packets, and the ICRC over generated headers.
+//! A packet that parses must be emitted so that it parses as the same packet, and the ICRC must not depend on fields that routers change.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,7 +11,7 @@ use verbena_wire::roce::ud::UdPacket;
 
 /// Reserved bits of the BTH: byte and mask.
 const BTH_RESERVED: [(usize, u8); 2] = [(4, 0x3f), (8, 0x7f)];
-/// Fields that change on the way, in headers of 20 and 8 bytes: service, TTL, both checksums.
+/// Offsets of fields that routers change, in an IPv4 header of 20 and a UDP header of 8 bytes: TOS, TTL, both checksums.
 const V4_VARIANT: [usize; 6] = [1, 8, 10, 11, 26, 27];
 
 /// Runs one input.

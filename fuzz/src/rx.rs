@@ -1,6 +1,6 @@
-//! The receive side of a stream on bytes, agreements, splits and answers of the fuzzer's choice (RFC 5040, 5041, 5044, docs/extensions.md).
-//! It must never panic or stall, ask for more than the promised stage, or place a byte where no header and no claim allowed it;
-//! after a violation it must say the answers it owes and one Terminate, and two splits of the same bytes must tell the same story.
+//! The receive side of a stream, with bytes, agreement, splits and answers from the input (RFC 5040, 5041, 5044, docs/extensions.md).
+//! It must not panic or stall, ask for more bytes than the stage holds, or place a byte that no header and no claim allow. After a violation
+//! it must send the responses it owes and one Terminate, and two splits of the same bytes must have the same events.
 
 mod bench;
 mod config;

@@ -1,13 +1,12 @@
-//! Data that a SCSI unit answers with: sense data, INQUIRY and its pages, capacities, lists of units, modes.
-//! What can be written must read the same again, and nothing is told that lies outside the bytes.
-//! It refuses to know commands under way.
+//! Data that a SCSI logical unit returns: sense data, INQUIRY and its pages, capacities, lists of units, mode headers.
+//! A structure that can be emitted must parse as the same again, and no length reported may exceed the input.
 
 use verbena_wire::scsi::{
     BlockLimits, Capacity, Cdb, DeviceId, DeviceType, Inquiry, Luns, ModeHeader, Sense,
     SupportedPages, UnitSerial, is_valid_for,
 };
 
-/// Runs one input through every reader: most tell their own data by its first bytes.
+/// Runs one input through every parser: most recognize their own data by its first bytes.
 pub fn target(data: &[u8]) {
     if let Ok(sense) = Sense::parse(data) {
         let again = Sense::parse(&sense.emit());
@@ -23,7 +22,7 @@ pub fn target(data: &[u8]) {
     if let Ok(inquiry) = Inquiry::parse(data) {
         assert_eq!(Inquiry::parse(&inquiry.emit()), Ok(inquiry), "{inquiry}");
         if let Some(&opcode) = data.get(36) {
-            // Whatever every device has, this one has.
+            // An opcode that is valid for every device type is valid for this one.
             let common = is_valid_for(DeviceType::None, opcode);
             assert!(!common || is_valid_for(inquiry.device, opcode));
         }

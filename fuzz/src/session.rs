@@ -1,6 +1,6 @@
-//! A messaging session (docs/push.md) under a peer that says anything: a script of messages, immediates, packets and calls.
-//! It never panics, names no memory that the peer did not lend, believes no element twice, and its outputs stay bounded.
-//! It refuses to know carriers and the books inside the session.
+//! A messaging session (docs/push.md) with a peer that sends anything: a script of messages, immediates, packets and calls.
+//! The session must not panic, write to memory that the peer did not lend, report an element as arrived while it is held, or queue outputs
+//! without bound.
 
 use verbena_push::{
     Arrangement, Channel, Event, Limits, Naming, Output, Packet, Session, Settings,
@@ -10,7 +10,7 @@ use verbena_wire::{Stag, To};
 
 use crate::source::Source;
 
-/// The pool that the session lends: number, elements, bytes of each.
+/// The pool that the session lends: reference, elements, bytes of each.
 const OWN: (u32, u32, u32) = (1, 8, 300);
 const LIMITS: Limits = Limits {
     pools: 4,
@@ -26,7 +26,7 @@ struct Books {
     held: Vec<(u32, u32)>,
 }
 
-/// Runs one input: arrangement and naming, then steps of a code and what it needs.
+/// Runs one input: arrangement and naming, then steps of a code and its operands.
 pub fn target(data: &[u8]) {
     let mut source = Source::new(data);
     let arrangement = Arrangement::ALL[usize::from(source.byte() % 3)];
@@ -112,7 +112,7 @@ fn poll(session: &mut Session, books: &mut Books) {
     let mut polled = 0;
     while let Some(output) = session.poll() {
         polled += 1;
-        // Each step adds what one message can say, and a refresh what waits.
+        // Each step adds the outputs of one message, and a refresh those that are pending.
         assert!(polled <= 3 * LIMITS.outputs, "outputs without end");
         judge(session, output, books);
     }

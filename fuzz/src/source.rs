@@ -1,6 +1,5 @@
-//! An input read as a supply of decisions: bytes, numbers and slices taken from its front.
-//! It promises an answer to every question, zeros once the input is used up, so that a shorter input is a simpler run.
-//! It refuses to know what the decisions are about.
+//! An input read as a sequence of decisions: bytes, numbers and slices taken from its front.
+//! Once the input is used up, numbers are zero and slices are empty, so that a shorter input is a simpler run.
 
 /// What is left of an input.
 #[derive(Debug, Clone)]

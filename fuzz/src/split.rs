@@ -1,5 +1,5 @@
-//! What host and unit of the split driver exchange outside of its messages: the request for a channel, the answer to it, and the
-//! data of the configuration service. What parses is written back as it came where the format ignores nothing.
+//! What host and I/O unit of the split driver exchange outside of its messages: the request for a channel, the response to it, and the
+//! data of the configuration service. A structure that parses must be emitted as it came where the format ignores nothing.
 
 use verbena_split::hello::{Hello, MAX_NAME};
 use verbena_split::lane::Lane;
@@ -9,7 +9,7 @@ use verbena_wire::push::Operation;
 
 use crate::source::Source;
 
-/// Runs one input: everything once as it came, the hello also with a valid head.
+/// Runs one input: every parser on the input as it is, the hello also with a valid header.
 pub fn target(data: &[u8]) {
     hello(data);
     let mut framed = [b"VSPL\x01".as_slice(), data].concat();

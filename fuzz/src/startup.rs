@@ -1,6 +1,6 @@
-//! MPA startup (RFC 5044 §7.1, RFC 6581) with terms, bytes, splits and decisions of the fuzzer's choice.
-//! Alone: an endpoint must keep its inbox bounded, take no more than it is given, end for good, and not care how bytes are split.
-//! In a pair: both ends of one exchange must reach matching agreements. It refuses to know the stream that follows.
+//! MPA startup (RFC 5044 §7.1, RFC 6581) with terms, bytes, splits and decisions from the input.
+//! Alone, an endpoint must keep its buffer bounded, consume no more than it is given, stay in a final state, and reach the same outcome for
+//! every split. In a pair, both ends of one exchange must reach matching agreements.
 
 use core::time::Duration;
 
@@ -30,7 +30,7 @@ pub fn target(data: &[u8]) {
     };
     let mut bytes = Vec::new();
     if bit(switches, 2) {
-        // The key is long and all or nothing: give it away.
+        // The key is long and has to be exact: it is provided.
         bytes.extend(expected(role).key());
     }
     bytes.extend(source.rest());
@@ -77,7 +77,7 @@ struct Plan {
     ord: u16,
     /// Private data of the answer; may be too long.
     answer: Vec<u8>,
-    /// The connection closes, or time runs out, behind the bytes.
+    /// True: the connection closes after the bytes. False: the timeout expires, if startup is not over.
     closes: bool,
 }
 
@@ -95,7 +95,7 @@ impl Plan {
     }
 }
 
-/// How a run ended: the state before and after the final event, the outcome, and what was left for the stream.
+/// How a run ended: the final state, the outcome, the bytes left for the stream, and the bytes sent.
 #[derive(Debug, PartialEq)]
 struct End {
     state: State,
@@ -131,14 +131,14 @@ fn alone(role: Role, terms: &Terms, plan: &Plan, bytes: &[u8], chunk: usize) -> 
     assert_eq!(outcome.is_some(), state.is_final());
     End {
         state,
-        // How many bytes came too early depends on when they were looked at.
+        // How many bytes came too early depends on the split.
         outcome: outcome.map(without_count),
         left: (state == State::Established).then_some(left),
         sent,
     }
 }
 
-/// Returns how many bytes were not the startup's.
+/// Returns how many bytes startup did not consume.
 fn feed(endpoint: &mut Endpoint, bytes: &[u8], chunk: usize) -> usize {
     let mut at = 0;
     while at < bytes.len() {
@@ -246,7 +246,7 @@ fn matching(a: &Agreement, b: &Agreement, revision: Revision) {
     assert_eq!((a.crc, a.extensions), (b.crc, b.extensions));
     assert_eq!((a.markers_tx, a.markers_rx), (b.markers_rx, b.markers_tx));
     if revision == Revision::Two {
-        // An initiator may leave open how much it will ask; then others settle it.
+        // An initiator may leave its ORD open (not negotiated); it is settled outside of MPA then.
         let open = a.ord == Terms::NOT_NEGOTIATED;
         assert!(
             open || a.ord <= b.ird,

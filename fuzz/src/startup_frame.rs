@@ -1,6 +1,5 @@
 //! MPA startup frames (RFC 5044 §7.1, RFC 6581 §4) from any bytes, as a Request and as a Reply.
-//! A frame that parses must be written back as it came, and a prefix must be judged no differently than the whole.
-//! It refuses to know the machines that use the frames.
+//! A frame that parses must be emitted as it came, and a prefix must be incomplete or have the result of the whole.
 
 use verbena_wire::mpa::startup::{Frame, HEADER_LEN, Kind, MAX_PRIVATE_DATA, Revision};
 use verbena_wire::mpa::{Depth, Enhanced};

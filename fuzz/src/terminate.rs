@@ -1,6 +1,5 @@
 //! Terminate payloads (RFC 5040 §4.8) in both dialects and both phases of a stream.
-//! A message that parses must be written in its dialect so that it reads as the same message again.
-//! It refuses to know when a Terminate is sent.
+//! A message that parses must be emitted in its dialect so that it parses as the same message again.
 
 use verbena_wire::rdmap::{Cause, Dialect, Phase, Terminate};
 
@@ -26,8 +25,8 @@ fn message(data: &[u8], phase: Phase) {
     let mut out = Vec::new();
     terminate.emit(dialect, &mut out);
     assert!(out.len() <= Terminate::MAX_LEN && out.len() <= data.len());
-    // Header bits tell the dialects apart. Without them, codes that are written otherwise than they came (MPA errors
-    // of type 3, a read request announced without its header) may read as the other dialect's.
+    // Header bits distinguish the dialects. Without them, codes that are emitted differently than they came (MPA errors
+    // of type 3, a read request announced without its header) may parse as the other dialect's.
     let again = Terminate::parse(&out, phase);
     if terminate.segment.is_some() || out[..3] == data[..3] {
         assert_eq!(again, Ok((terminate, dialect)), "{dialect} in {phase}");
@@ -37,7 +36,7 @@ fn message(data: &[u8], phase: Phase) {
     for cut in 0..out.len() {
         assert!(Terminate::parse(&out[..cut], phase).is_err());
     }
-    // What was returned of the offending segment stands behind the control word, byte for byte.
+    // The echo of the offending segment follows the control word, byte for byte.
     assert_eq!(out[4..], data[4..out.len()]);
     if dialect == Dialect::Rfc && terminate.segment.is_some() {
         let other = if phase == Phase::Startup {

@@ -1,4 +1,5 @@
-//! Replays every checked-in input through its target: corpora, and the inputs that once broke something.
+//! Replays every checked-in input through its target: the corpora, and the regressions, inputs that a target once failed on.
+//! It also checks that targets, folders and binaries match.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -16,7 +16,7 @@ try:
     for line in target.stderr:
         found = re.search(r"listening on (\S+)", line)
         address = found.group(1) if found else address
-        # The memory is registered behind this line.
+        # The memory is registered after this line.
         if address and "numa node num" in line:
             break
     threading.Thread(target=target.stderr.read, daemon=True).start()

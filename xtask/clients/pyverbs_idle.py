@@ -1,4 +1,4 @@
-# A program that has everything open and does nothing, for two seconds (trace.rs reads its system calls).
+# A program that has created its objects and is idle for two seconds (trace.rs reads its system calls).
 import os
 import time
 
@@ -13,7 +13,7 @@ domain = PD(context)
 queue = CQ(context, 16)
 cap = QPCap(max_send_wr=8, max_recv_wr=8, max_send_sge=1, max_recv_sge=1)
 pair = QP(domain, QPInitAttr(qp_type=IBV_QPT_RC, scq=queue, rcq=queue, cap=cap))
-# What was begun when these were created may end first.
+# Work that their creation has started ends first.
 time.sleep(0.5)
 os.write(1, b"rest begins\n")
 time.sleep(2)

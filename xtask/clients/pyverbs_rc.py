@@ -1,4 +1,4 @@
-# Two RC queue pairs of one process, joined by hand: every kind of transfer once, and every byte checked.
+# Two RC queue pairs of one process, connected by number: every kind of transfer once, and every byte checked.
 import sys
 import time
 
@@ -163,7 +163,7 @@ def main():
             assert attr.qp_state == IBV_QPS_RTS and attr.dest_qp_num == right.pair.qp_num
             left.close()
             right.close()
-        # Counters are files; they hold what this process's adapter has sent and received.
+        # Counters are files with what this process's adapter has sent and received.
         for name in ("counters/port_xmit_data", "counters/port_rcv_packets", "hw_counters/sent_bytes"):
             with open(f"/sys/class/infiniband/verbena0/ports/1/{name}") as file:
                 assert int(file.read()) > 0, name

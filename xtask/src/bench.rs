@@ -1,6 +1,5 @@
 //! `cargo xtask bench`: runs the benchmarks through cargo.
-//! All arguments go on as they are, and without a package named the whole workspace is measured.
-//! It interprets no numbers.
+//! All arguments are passed on, and `--workspace` is added if no package is named.
 
 use anyhow::Result;
 use clap::Args;

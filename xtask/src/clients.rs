@@ -1,5 +1,5 @@
-//! `cargo xtask clients`: real, unmodified RDMA programs on the drop-in libraries, with time limits and a table.
-//! It promises that every program of the table either passes, fails or is loudly skipped, as root and as an ordinary user.
+//! `cargo xtask clients`: runs real, unmodified RDMA programs on the drop-in libraries, with time limits, and reports in a table.
+//! Every program of the table passes, fails or is reported as skipped, as root and as an ordinary user.
 //! It installs nothing (`packages` does) and leaves no process, namespace or folder behind.
 
 mod address;
@@ -43,9 +43,9 @@ use user::User;
 
 /// The page with the last result.
 const PAGE: &str = "docs/clients.md";
-/// What stands above the table of that page.
+/// The text above the table of that page.
 const HEAD: &str = include_str!("clients/head.md");
-/// The first port of a run, below those that the kernel hands out by itself.
+/// The ports of a run, below the kernel's ephemeral range.
 const PORTS: std::ops::Range<u16> = 21000..32000;
 
 #[derive(Args, Default)]
@@ -139,11 +139,11 @@ fn perform(workspace: &Workspace, options: &Options) -> Result<Outcome> {
     conclude(&accounts)
 }
 
-/// Where the ports of second tries begin, counted from those of the first ones.
+/// Offset of the ports of second attempts from those of the first.
 const SECOND: u16 = 5000;
 
-/// Runs a trial, and once more if it failed: real programs have limits of their own, and a machine that others use makes
-/// some miss them. A second try is told of, here and on the page.
+/// Runs a trial, and once more if it failed: the programs have timeouts of their own, which they may miss on a busy
+/// machine. A second attempt is reported on the terminal and on the page.
 fn twice(run: impl Fn(u16) -> Account, port: u16) -> Account {
     let first = run(port);
     if !matches!(first.verdict, Verdict::Failed(_)) {
@@ -161,7 +161,7 @@ fn twice(run: impl Fn(u16) -> Account, port: u16) -> Account {
     }
 }
 
-/// A skip is a failure where nobody reads it.
+/// In CI a skip is a failure: its message would not be read there.
 fn conclude(accounts: &[Account]) -> Result<Outcome> {
     let [passed, skipped, failed] = table::counts(accounts);
     let sentence = format!("{passed} passed, {skipped} skipped, {failed} failed");
@@ -184,7 +184,7 @@ fn conclude(accounts: &[Account]) -> Result<Outcome> {
     }))
 }
 
-/// Every case as everyone we can be; namespaces belong to root alone.
+/// Every case as every user that this process can start it as; cases with namespaces run as root only.
 fn trials<'a>(cases: &[&'a Case]) -> Vec<Trial<'a>> {
     let mut trials = Vec::new();
     for case in cases {

@@ -1,6 +1,5 @@
-//! Starting other programs that run to their end (what must be watched meanwhile is `clients/process.rs`).
-//! A [`Tool`] shows the command it runs and turns a bad exit into an error that names the program.
-//! It knows no particular program but cargo.
+//! Runs other programs to their end (those that must be watched meanwhile are in `clients/process.rs`).
+//! A [`Tool`] prints the command it runs and turns a non-zero exit into an error that names the program.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -24,7 +23,7 @@ impl Tool {
         }
     }
 
-    /// The cargo that runs us, so that the toolchain stays the same all the way down.
+    /// The cargo that runs this program, so that the toolchain is the same.
     pub(crate) fn cargo() -> Tool {
         Tool::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
     }
@@ -54,7 +53,7 @@ impl Tool {
         self
     }
 
-    /// The command as a person would type it, environment left out.
+    /// The command as typed in a shell, without the environment.
     pub(crate) fn shown(&self) -> String {
         let program = Path::new(&self.program);
         let name = program.file_name().unwrap_or(program.as_os_str());
@@ -66,13 +65,13 @@ impl Tool {
         shown
     }
 
-    /// Show and run it with our own input and output; an exit other than 0 is an error.
+    /// Prints it and runs it with our own input and output; an exit code other than 0 is an error.
     pub(crate) fn run(self) -> Result<()> {
         eprintln!("$ {}", self.shown());
         self.run_quietly()
     }
 
-    /// As [`Tool::run`], without showing the command.
+    /// As [`Tool::run`], without printing the command.
     pub(crate) fn run_quietly(mut self) -> Result<()> {
         let status = self
             .command
@@ -84,7 +83,7 @@ impl Tool {
         Ok(())
     }
 
-    /// Run it with everything that it prints in a file; whether it succeeded.
+    /// Runs it with all its output in a file; returns whether it succeeded.
     pub(crate) fn run_into(mut self, file: &Path) -> Result<bool> {
         eprintln!("$ {} > {}", self.shown(), file.display());
         let create = || std::fs::File::create(file);
@@ -96,7 +95,7 @@ impl Tool {
         Ok(status.success())
     }
 
-    /// Run it and return what it printed.
+    /// Runs it and returns its standard output.
     pub(crate) fn output(mut self) -> Result<String> {
         let output = self
             .command
@@ -111,7 +110,7 @@ impl Tool {
     }
 }
 
-/// An argument as a shell takes it.
+/// An argument, quoted for a shell.
 pub(crate) fn quoted(arg: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
     if !arg.is_empty() && arg.chars().all(plain) {
@@ -121,14 +120,14 @@ pub(crate) fn quoted(arg: &str) -> String {
     }
 }
 
-/// Where a program lies in the given `PATH` value, if anywhere.
+/// The path of a program in the given `PATH` value, if it is there.
 pub(crate) fn find_in(path: &OsStr, program: &str) -> Option<PathBuf> {
     std::env::split_paths(path)
         .map(|dir| dir.join(program))
         .find(|candidate| candidate.is_file())
 }
 
-/// Where a program lies in our own `PATH`.
+/// The path of a program in our own `PATH`.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     find_in(&std::env::var_os("PATH")?, program)
 }

@@ -1,6 +1,6 @@
-//! `cargo demo`: what Verbena can show today, in one command and with nothing prepared.
-//! Each part is announced, so that a newcomer knows what is on the screen and how to do it alone.
-//! Its files go below cargo's target folder and nowhere else.
+//! `cargo demo`: shows Verbena at work with one command and without preparation.
+//! Each part is announced with the command that runs it alone.
+//! Its files are written below cargo's target folder.
 
 use std::path::Path;
 

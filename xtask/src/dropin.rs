@@ -1,6 +1,6 @@
-//! `cargo xtask dropin`: makes the libraries that stand in for libibverbs and librdmacm, and checks what they export.
-//! It promises that every name of `crates/capi/exports` is there in its node, and says loudly which one is not written yet.
-//! It refuses to touch the system: everything stays below cargo's target folder (docs/dropin.md).
+//! `cargo xtask dropin`: builds the libraries that replace libibverbs and librdmacm, and checks what they export.
+//! Every name of `crates/capi/exports` must be there in its node, and names without an implementation are printed.
+//! The system is not changed: everything stays below cargo's target folder (docs/dropin.md).
 
 mod check;
 mod exports;
@@ -20,7 +20,7 @@ pub(crate) const LIBRDMACM: &str = "librdmacm.so.1";
 pub(crate) const SHIM: &str = "libverbena-uverbs.so";
 pub(crate) const PRELOAD: &str = "libverbena-rsocket.so";
 pub(crate) const AUDIT: &str = "libverbena-audit.so";
-/// Stand for copies of the two libraries by other names, one for each name in a process; as many as `crates/audit` knows.
+/// Replace copies of the two libraries under other names, one for each name in a process; as many as `crates/audit` knows.
 const ALIASES: &[&str] = &[
     "libverbena-alias-0.so",
     "libverbena-alias-1.so",
@@ -31,20 +31,20 @@ const ALIASES: &[&str] = &[
     "libverbena-alias-6.so",
     "libverbena-alias-7.so",
 ];
-/// Everything that is made.
+/// Every file that is built.
 pub(crate) const LIBRARIES: &[&str] = &[
     LIBIBVERBS, LIBRDMACM, SHIM, PRELOAD, AUDIT, ALIASES[0], ALIASES[1], ALIASES[2], ALIASES[3],
     ALIASES[4], ALIASES[5], ALIASES[6], ALIASES[7],
 ];
 
-/// Names without a version, which some programs look for first; links, since copies would be a second adapter in a process.
+/// Names without a version, which some programs open first; links, since a copy would be a second adapter in a process.
 pub(crate) const LINKS: &[(&str, &str)] =
     &[("libibverbs.so", LIBIBVERBS), ("librdmacm.so", LIBRDMACM)];
 
-/// What the shim calls in libibverbs, beside the names of librdmacm in our own node.
+/// Names of libibverbs that the shim calls, exported in our own node beside those that librdmacm calls.
 const FOR_SHIM: &[&str] = &["verbena_sysfs_counter", "verbena_sysfs_root"];
 
-/// A name under this prefix stands behind one of another name.
+/// Prefix of the functions that implement exported names.
 const PREFIX: &str = "verbena_";
 
 #[derive(Args)]
@@ -66,7 +66,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// For the test run: what ships, and nothing missing.
+/// For the test run: the release build, and no name without an implementation.
 pub(crate) fn test(workspace: &Workspace) -> Result<()> {
     let options = Options {
         debug: false,
@@ -80,14 +80,14 @@ pub(crate) fn folder(workspace: &Workspace) -> PathBuf {
     workspace.target.join("dropin")
 }
 
-/// Makes the links in a folder that has the libraries.
+/// Creates the links in a folder that has the libraries.
 pub(crate) fn make_links(folder: &Path) -> Result<()> {
     for (name, target) in LINKS {
         let path = folder.join(name);
         if std::fs::read_link(&path).is_ok_and(|old| old == Path::new(target)) {
             continue;
         }
-        // Beside it, then in its place in one step.
+        // Created under another name, then renamed atomically.
         let beside = folder.join(format!("{name}.new"));
         let _ = std::fs::remove_file(&beside);
         std::os::unix::fs::symlink(target, &beside)
@@ -97,7 +97,7 @@ pub(crate) fn make_links(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Build, link and check; returns the functions that should be real and have only a fallback.
+/// Builds, links and checks; returns the functions that should be implemented and have only a fallback.
 pub(crate) fn build(workspace: &Workspace, debug: bool) -> Result<Vec<String>> {
     let verbs = table(workspace, "libibverbs.txt")?;
     let cm = table(workspace, "librdmacm.txt")?;

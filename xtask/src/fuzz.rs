@@ -1,6 +1,5 @@
 //! `cargo xtask fuzz`: coverage-guided fuzzing with libFuzzer, on the stable toolchain.
-//! It passes the instrumentation to LLVM itself, so neither nightly nor a cargo plugin is needed; checked-in corpora change only on `--minimise`.
-//! It knows how a target is built and run, never what a target checks.
+//! The instrumentation is passed to LLVM, so neither nightly nor a cargo plugin is needed; checked-in corpora change only on `--minimise`.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +10,10 @@ use crate::command::Tool;
 use crate::workspace::{Package, Workspace};
 
 const PACKAGE: &str = "verbena-fuzz";
-/// The feature that turns the targets' binaries on.
+/// The feature that enables the targets' binaries.
 const FEATURE: &str = "libfuzzer";
 
-/// Coverage counters, tables and compare hooks of libFuzzer, and checks that release builds drop.
+/// Coverage counters, tables and compare hooks of libFuzzer, and checks that release builds omit.
 const RUSTFLAGS: &[&str] = &[
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -74,7 +73,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Each target for its time, whatever the others find; a table at the end. What libFuzzer prints goes to a file for each.
+/// Runs each target for its time, also if others have crashed; then prints a table. libFuzzer's output goes to one file per target.
 fn fuzz_all(
     workspace: &Workspace,
     builder: &Builder<'_>,
@@ -128,7 +127,7 @@ fn summary(target: &str, log: &str) -> String {
     )
 }
 
-/// The binaries behind the feature.
+/// The binaries that require the feature.
 fn targets(package: &Package) -> Vec<String> {
     let bins = package.targets.iter().filter(|t| t.kind == ["bin"]);
     let ours = bins.filter(|t| t.required_features.iter().any(|f| f == FEATURE));
@@ -178,7 +177,7 @@ impl Builder<'_> {
             .args(["--target", &self.triple])
             .env("CARGO_TARGET_DIR", &self.target_dir)
             .env("CARGO_ENCODED_RUSTFLAGS", RUSTFLAGS.join("\x1f"))
-            // Link-time optimisation takes minutes for each binary.
+            // Link-time optimization takes minutes for each binary.
             .env("CARGO_PROFILE_RELEASE_LTO", "off")
             .env_remove("RUSTFLAGS")
             .run()?;
@@ -194,15 +193,15 @@ fn host_triple(version: &str) -> Result<&str> {
         .context("`rustc -vV` names no host")
 }
 
-/// Where a target's inputs live, relative to the workspace root where possible.
+/// The folders of a target's inputs, relative to the workspace root where possible.
 struct Folders {
-    /// New finds of this machine: below the target folder, never checked in.
+    /// New inputs of this machine: below the target folder, not checked in.
     finds: PathBuf,
     /// The checked-in corpus that the tests replay.
     corpus: PathBuf,
-    /// Prefix of crash files; libFuzzer wants the slash at its end.
+    /// Prefix of crash files; libFuzzer needs the slash at its end.
     artifacts: String,
-    /// Words worth trying, such as the startup keys: comparisons of whole strings give no hints.
+    /// Byte strings to try, such as the startup keys: comparisons of whole strings give no hints.
     dictionary: String,
 }
 
@@ -245,14 +244,14 @@ fn fuzz(workspace: &Workspace, binary: &Path, folders: &Folders, options: &Optio
     fuzzer(workspace, binary, folders, options).run()
 }
 
-/// libFuzzer, for the time that was asked for.
+/// libFuzzer, for the time of the options.
 fn fuzzer(workspace: &Workspace, binary: &Path, folders: &Folders, options: &Options) -> Tool {
     let mut tool = Tool::new(binary).current_dir(&workspace.root);
     if workspace.root.join(&folders.dictionary).is_file() {
         tool = tool.arg(format!("-dict={}", folders.dictionary));
     }
     tool.arg(format!("-max_total_time={}", options.seconds))
-        // Compares of less than four bytes are solved by the value profile alone.
+        // Comparisons of less than four bytes are solved by the value profile alone.
         .arg("-use_value_profile=1")
         .arg("-print_final_stats=1")
         .arg(format!("-artifact_prefix={}", folders.artifacts))

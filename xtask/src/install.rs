@@ -1,6 +1,6 @@
-//! `cargo xtask install`: puts the `verbena` command and the drop-in libraries below a prefix, and takes them away again.
-//! It promises to touch its own files only, and to say how programs get to use them.
-//! It refuses to put them where the dynamic linker looks by itself: that is the machine's owner's decision (docs/dropin.md).
+//! `cargo xtask install`: copies the `verbena` command and the drop-in libraries below a prefix, and removes them again.
+//! It changes only its own files, and prints how programs use them.
+//! They are not put where the dynamic linker searches by default: that is the administrator's decision (docs/dropin.md).
 
 use std::path::{Path, PathBuf};
 
@@ -56,7 +56,7 @@ fn default_prefix() -> Result<PathBuf> {
     Ok(Path::new(&home).join(".local"))
 }
 
-/// Where things go.
+/// The destination folders.
 struct Place {
     bin: PathBuf,
     lib: PathBuf,
@@ -99,7 +99,7 @@ impl Place {
                 }
             }
         }
-        // Only if nothing of anybody else's is in it.
+        // Fails if other files are in it.
         let _ = std::fs::remove_dir(&self.lib);
         if !found {
             println!("nothing was installed there");
@@ -124,7 +124,7 @@ impl Place {
     }
 }
 
-/// A copy beside it, then in its place in one step: whoever runs the old one keeps it.
+/// Copied under another name, then renamed atomically: running programs keep the old file.
 fn replace(from: &Path, to: &Path) -> Result<()> {
     let mut beside = to.as_os_str().to_owned();
     beside.push(".new");

@@ -1,6 +1,6 @@
 //! `cargo xtask instructions`: counts the instructions of a few fixed scenarios and compares them with the kept counts.
-//! It promises that none of them takes a twentieth more than what the file says without failing, and renews the file when asked.
-//! It refuses to measure time: a count is the same on a busy machine, and that is why a test can judge it.
+//! It fails if one takes more than a twentieth above the file, and rewrites the file with `--write`.
+//! Time is not measured: unlike time, a count is the same on a busy machine.
 
 mod judge;
 mod record;
@@ -18,13 +18,13 @@ use crate::step::Outcome;
 use crate::workspace::Workspace;
 use record::{Maker, Record};
 
-/// Where the counts are kept.
+/// The file of the counts.
 const FILE: &str = "docs/performance/instructions.toml";
 /// The benchmark that runs one scenario a given number of times, and its package.
 const BENCH: &str = "instructions";
 const PACKAGE: &str = "verbena-nic";
 const VALGRIND: &str = "valgrind";
-/// The C library's ways to copy are held to SSE2, which every x86-64 has: left alone it chooses by the processor, and a
+/// The C library's copy functions are limited to SSE2, which every x86-64 has: by default it selects by the processor, and a
 /// copy of 64 KiB may then be one instruction per 32 bytes or (as callgrind counts `rep movsb`) one per byte.
 const TUNABLES: &str =
     "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX2,-AVX_Fast_Unaligned_Load,-SSSE3,-ERMS,-FSRM";
@@ -32,12 +32,12 @@ const TUNABLES: &str =
 const LACKING: &str =
     "`valgrind` is missing (needed to count instructions); on Debian: apt-get install valgrind";
 
-/// One fixed piece of work.
+/// A fixed amount of work.
 struct Scenario {
-    /// What `benches/instructions.rs` calls it, and the size it is given: together its name in the file.
+    /// Its name in `benches/instructions.rs`, and its size: together its name in the file.
     case: &'static str,
     size: u32,
-    /// So often in the first run, and twice as often in the second: what both share cancels out.
+    /// Repetitions in the first run; the second has twice as many, so that what both share cancels out.
     times: u64,
 }
 
@@ -51,7 +51,7 @@ const fn scenario(case: &'static str, size: u32, times: u64) -> Scenario {
     Scenario { case, size, times }
 }
 
-/// What is guarded. None of it has a CRC: how that is summed depends on the processor.
+/// The scenarios. None has a CRC, whose computation depends on the processor.
 const SCENARIOS: &[Scenario] = &[
     scenario("send", 64, 1_000),
     scenario("write", 65_536, 200),
@@ -81,7 +81,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// For the test run, where a missing program is a failure in CI and said loudly elsewhere.
+/// For the test run, where a missing program is a failure in CI and reported elsewhere.
 pub(crate) fn test(workspace: &Workspace) -> Result<Outcome> {
     if find(VALGRIND).is_none() {
         return uncounted(packages::in_ci());
@@ -103,7 +103,7 @@ fn compare(workspace: &Workspace) -> Result<Outcome> {
     })?;
     let kept = Record::parse(&text).with_context(|| format!("cannot understand {FILE}"))?;
     let maker = Maker::here()?;
-    // Other processors have other instructions: nothing to compare, and no fault of the change.
+    // Other processors have other instructions: there is nothing to compare.
     if kept.made.architecture != maker.architecture {
         return Ok(Outcome::Lacking(format!(
             "{FILE} has the instruction counts of {}, and this is {}",
@@ -125,7 +125,7 @@ fn write(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Each scenario's instructions, by its name.
+/// The instructions of each scenario, by name.
 fn count_all(workspace: &Workspace) -> Result<BTreeMap<String, u64>> {
     let binary = build(workspace)?;
     let mut counts = BTreeMap::new();
@@ -140,7 +140,7 @@ fn count_all(workspace: &Workspace) -> Result<BTreeMap<String, u64>> {
     Ok(counts)
 }
 
-/// Make the benchmark, and learn from cargo where it is.
+/// Builds the benchmark, and gets its path from cargo.
 fn build(workspace: &Workspace) -> Result<PathBuf> {
     let tool = workspace
         .cargo()
@@ -180,7 +180,7 @@ fn executable(messages: &str) -> Result<PathBuf> {
 /// The instructions of a whole run.
 fn collect(binary: &Path, scenario: &Scenario, times: u64) -> Result<u64> {
     let tool = Tool::new(VALGRIND)
-        // Nobody's own settings: only what stands here.
+        // Without the settings of the user's files and environment.
         .args(["--command-line-only=yes", "--tool=callgrind", "--vgdb=no"])
         .args(["--callgrind-out-file=/dev/null", "--log-fd=1"])
         .arg(binary)
@@ -201,7 +201,7 @@ fn collected(text: &str) -> Option<u64> {
     line?.1.trim().parse().ok()
 }
 
-/// What one of so many takes, to the nearest whole instruction; a scenario that does nothing is a mistake.
+/// The instructions of one repetition, rounded; a scenario without instructions is an error.
 fn one(once: u64, twice: u64, times: u64) -> Result<u64> {
     let Some(more) = twice.checked_sub(once) else {
         bail!("{times} took {once} instructions and twice as many took fewer, {twice}");
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(collected(text), Some(11_117_437));
         assert_eq!(collected("==7== Events    : Ir\n"), None);
         assert_eq!(collected("==7== Collected : many\n"), None);
-        // What the program itself prints is not valgrind's word.
+        // Output of the program itself is not valgrind's.
         assert_eq!(collected("a Collected : 5\n"), None);
     }
 
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(one(1_000, 1_350, 100).unwrap(), 4);
     }
 
-    /// The benchmark prints its usage, and ends well, when it does not know a scenario.
+    /// The benchmark prints its usage, and exits with 0, when it does not know a scenario.
     #[test]
     fn a_scenario_that_does_nothing_is_no_count() {
         assert!(one(1_000, 1_000, 100).is_err());

@@ -1,6 +1,6 @@
-//! `cargo xtask iscsi`: our initiator, polling and not, beside libiscsi's `iscsi-perf`, and beside a loop on libiscsi that is equal to ours, by
-//! turns at one target in one run. It promises medians over rounds in which each had its turn, with the processor time that each took itself, and a target of its own
-//! that is gone afterwards. It refuses to touch the docs.
+//! `cargo xtask iscsi`: measures our initiator, with and without polling, beside libiscsi's `iscsi-perf` and beside a loop on libiscsi with
+//! the same memory use as ours, by turns at one target in one run. It prints medians over the rounds and the processor time of each
+//! initiator. The target is started for the run and removed afterwards; the docs are not written.
 
 use std::fs::File;
 use std::io::Write;
@@ -18,11 +18,11 @@ use crate::workspace::Workspace;
 
 const NAME: &str = "iqn.2026-11.org.verbena:bench";
 const PORTAL: &str = "127.0.0.1:13260";
-/// It fits into the page cache: the disk is not what is measured.
+/// It fits into the page cache: the disk is not measured.
 const DISK: u64 = 512 << 20;
 const BLOCK: u64 = 512;
 
-/// What is measured: random reads of so many bytes, so many at once.
+/// What is measured: random reads of this many bytes, this many at once.
 const LOADS: [(&str, u64, u32); 4] = [
     ("4 KiB, depth 1", 4 << 10, 1),
     ("4 KiB, depth 64", 4 << 10, 64),
@@ -30,14 +30,14 @@ const LOADS: [(&str, u64, u32); 4] = [
     ("1 MiB, depth 8", 1 << 20, 8),
 ];
 
-/// tgtd keeps its memory from one request to the next. Otherwise the C library gives that of long ones back to the system each time, or not, as
-/// it has learnt by chance, and the target is twice as fast in one run as in another.
+/// tgtd keeps its memory from one request to the next. Otherwise the C library returns the memory of long requests to the system each
+/// time, or not, depending on its adaptive thresholds, and the target is twice as fast in one run as in another.
 const STEADY: [(&str, &str); 2] = [
     ("MALLOC_MMAP_THRESHOLD_", "33554432"),
     ("MALLOC_TRIM_THRESHOLD_", "1073741824"),
 ];
 
-/// Who is measured: the first three always.
+/// The initiators that are measured: the first three always.
 const WHO: [&str; 5] = [
     "verbena",
     "iscsi-perf",
@@ -45,8 +45,8 @@ const WHO: [&str; 5] = [
     "verbena, --poll-us 0",
     "verbena, --discard",
 ];
-/// Up to so many at once, ours polls before it sleeps (`crates/storage/src/session/doze.rs`); the fourth does not. The fifth is like
-/// `iscsi-perf`, in which all reads share their memory: of several at once.
+/// Up to this depth our initiator polls before it sleeps (`crates/storage/src/session/doze.rs`); the fourth does not poll. The fifth is
+/// measured at depths above 1; all its reads share their memory, as in `iscsi-perf`.
 const FEW: u32 = 4;
 
 #[derive(Args)]
@@ -62,7 +62,7 @@ pub(crate) struct Options {
     no_build: bool,
 }
 
-/// One turn.
+/// The result of one turn.
 #[derive(Clone, Copy)]
 struct Figures {
     iops: f64,
@@ -86,7 +86,7 @@ impl Target {
         for _ in 0..DISK >> 20 {
             file.write_all(&[0x5a; 1 << 20])?;
         }
-        // Now, and not while something is measured.
+        // Flushed now, and not during a measurement.
         file.sync_all()?;
         let child = Command::new("tgtd")
             .args(["-f", "--iscsi", &format!("portal={PORTAL}")])
@@ -209,8 +209,8 @@ fn ours(verbena: &Path, size: u64, depth: u32, seconds: u16, more: &[&str]) -> R
     figures(iops, cpu, size, seconds).with_context(|| said)
 }
 
-/// The loop on libiscsi in which, as in ours, every request has memory of its own. `iscsi-perf` has none: libiscsi gives it some for the
-/// answer that is coming.
+/// Builds the loop on libiscsi in which, as in our initiator, every request has memory of its own. `iscsi-perf` passes none: libiscsi
+/// allocates it for each response.
 fn build_equal(folder: &Path) -> Result<PathBuf> {
     let (source, program) = (folder.join("equal.c"), folder.join("equal"));
     std::fs::write(&source, include_str!("iscsi/equal.c"))?;
@@ -237,7 +237,7 @@ fn theirs(size: u64, depth: u32, seconds: u16) -> Result<Figures> {
     rated(&mut command, size, seconds)
 }
 
-/// A program that ends with its average rate.
+/// Runs a program that prints its average rate at the end.
 fn rated(command: &mut Command, size: u64, seconds: u16) -> Result<Figures> {
     let (said, cpu) = timed(command)?;
     let average = said
@@ -256,7 +256,7 @@ fn figures(iops: Option<f64>, cpu: f64, size: u64, seconds: u16) -> Result<Figur
     })
 }
 
-/// Runs a program: what it said, and the processor time it took, as bash reports it.
+/// Runs a program; returns its output, and the processor time it took, as reported by bash.
 fn timed(command: &mut Command) -> Result<(String, f64)> {
     let program = command.get_program().to_owned();
     let words: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();

@@ -1,6 +1,5 @@
 //! `cargo xtask loom`: runs the models of lock-free code, which try every interleaving of their threads.
-//! They are built apart from everything else, because one flag changes every crate; only the packages listed here have any.
-//! It knows where models are, not what they claim.
+//! They are built separately, because one flag changes every crate; only the packages listed here have models.
 
 use anyhow::Result;
 use clap::Args;
@@ -19,7 +18,7 @@ const MODELS: &[(&str, &str)] = &[
     ("verbena-nic", "interrupts::tests::model"),
 ];
 
-/// How often a thread may be interrupted: bugs need few, and each one more multiplies the time.
+/// Preemptions per execution: bugs need few, and each additional one multiplies the time.
 const PREEMPTIONS: u32 = 3;
 
 #[derive(Args)]
@@ -44,7 +43,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     models(workspace, MODELS, options).run()
 }
 
-/// All of them at once: each package alone asks for other features, and what it shares with the next would be made again.
+/// All at once: each package alone needs other features, and shared dependencies would be built again.
 fn models(workspace: &Workspace, models: &[(&str, &str)], options: &Options) -> Tool {
     let filter = options.filter.as_deref().unwrap_or_default();
     let mut packages: Vec<&str> = models.iter().map(|(package, _)| *package).collect();
@@ -84,7 +83,7 @@ mod tests {
         }
     }
 
-    /// A module that was renamed would leave nothing to run, and nothing to fail.
+    /// With a renamed module no model would run, and none would fail.
     #[test]
     fn every_module_of_models_exists() {
         let workspace = workspace();

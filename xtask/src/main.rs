@@ -1,6 +1,5 @@
 //! `cargo xtask`: the project's own checks and drivers, one subcommand per file.
-//! Everything a contributor or CI runs goes through here, so that both run the same thing.
-//! It knows nothing of RDMA: it starts programs, reads files and reports.
+//! Contributors and CI run the same checks through it. It starts programs, reads files and reports; it has no RDMA code.
 
 mod bench;
 mod clients;

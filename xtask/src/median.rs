@@ -1,7 +1,7 @@
-//! The middle of several measurements.
-//! It promises that one busy moment does not move a figure, and that what is no number is not counted. It refuses averages.
+//! The median of several measurements: a single outlier does not change a figure.
+//! Values that are not finite are ignored.
 
-/// The middle of some numbers; of an even count, the mean of the two in the middle.
+/// The median of some numbers; of an even count, the mean of the two in the middle.
 pub(crate) fn median(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut sorted: Vec<f64> = numbers.into_iter().filter(|n| n.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
@@ -23,7 +23,7 @@ mod tests {
         assert_eq!(median([4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median([7.0]), Some(7.0));
         assert_eq!(median([]), None);
-        // One bad moment moves nothing, and no number is no number.
+        // One outlier changes nothing, and what is not finite is ignored.
         assert_eq!(median([1.0, 1.0, 1e9]), Some(1.0));
         assert_eq!(median([f64::NAN, 5.0, f64::INFINITY]), Some(5.0));
     }

@@ -1,6 +1,6 @@
-//! The programs and C headers that tests need beside Rust, in one table, and how to get them.
-//! As root they are installed from Debian without questions; otherwise the missing ones are named with the command that helps.
-//! In CI a missing one is a failure, because a test that skips itself there would go unseen.
+//! The programs and C headers that tests need besides Rust, in one table, and how to get them.
+//! As root they are installed from Debian without questions; otherwise the missing ones are printed with the command that installs them.
+//! In CI a missing one is a failure, because a skipped test would go unnoticed there.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use crate::command::{Tool, find};
 use crate::step::Outcome;
 
-/// How a needed thing is recognised.
+/// How a needed thing is recognized.
 #[derive(Debug, Clone, Copy)]
 enum Thing {
     /// A program that some test starts, by its name on `PATH`.
@@ -33,11 +33,11 @@ impl Thing {
     }
 }
 
-/// Something that some test needs.
+/// A thing that some test needs.
 struct Needed {
     thing: Thing,
     package: &'static str,
-    /// What stays untested without it.
+    /// What is not tested without it.
     purpose: &'static str,
 }
 
@@ -230,12 +230,12 @@ fn plan(missing: usize, may_install: bool, ci: bool) -> Plan {
     }
 }
 
-/// Whether the environment says that this is CI (`CI` set to anything but nothing, `0` or `false`).
+/// Whether the environment says that this is CI (`CI` set to a value other than empty, `0` or `false`).
 pub(crate) fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
 }
 
-/// See to it that every needed thing is there; say loudly which is not.
+/// Installs missing things where possible; prints which are missing.
 pub(crate) fn ensure(install: bool) -> Result<Outcome> {
     let may_install = install && find("apt-get").is_some() && is_root();
     match plan(missing().len(), may_install, in_ci()) {
@@ -251,7 +251,7 @@ pub(crate) fn ensure(install: bool) -> Result<Outcome> {
     }
 }
 
-/// An installation that fails (no network, say) spoils a CI run; elsewhere it is said loudly.
+/// An installation that fails (without a network, for example) fails a CI run; elsewhere it is reported.
 fn after_install(result: Result<()>) -> Result<Outcome> {
     let still = missing();
     match result {
@@ -275,11 +275,11 @@ fn is_root() -> bool {
     id.is_ok_and(|text| text.trim() == "0")
 }
 
-/// Install; if the package lists are too old for that, fetch them and try once more.
+/// Installs; if that fails, updates the package lists and tries once more.
 fn install_all(missing: &[&Needed]) -> Result<()> {
     let install = || {
         apt_get()
-            // What is there for somebody else stays there: a package that could only come in its place is not installed.
+            // Packages that are installed stay: one that conflicts with them is not installed.
             .args(["install", "-y", "--no-install-recommends", "--no-remove"])
             .args(missing.iter().map(|needed| needed.package))
             .run()
@@ -347,7 +347,7 @@ mod tests {
         assert!(Thing::Program("sh").present());
         assert!(!Thing::Program("no-such-program-anywhere").present());
         assert!(Thing::File(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).present());
-        // A folder is no header, and a program's name no path.
+        // A folder is not a header, and a program's name is not a path.
         assert!(!Thing::File(env!("CARGO_MANIFEST_DIR")).present());
         assert!(!Thing::File("sh").present());
     }

@@ -1,6 +1,6 @@
-//! `cargo xtask peers`: Verbena beside raw TCP, iperf3, UCX and libfabric, by turns in one run.
-//! It promises medians over rounds in which everybody had a turn, the project's targets judged, and nothing left behind when interrupted.
-//! It refuses to touch the docs unless told to, and to call a contender slow that gave no number.
+//! `cargo xtask peers`: measures Verbena beside raw TCP, iperf3, UCX and libfabric, by turns in one run.
+//! It prints medians over rounds in which every contender had a turn, and the project's targets. When interrupted, it removes what it created.
+//! The docs are written only with `--write`; a contender without a number is not compared.
 
 mod case;
 mod contender;
@@ -33,10 +33,10 @@ use page::About;
 use results::Results;
 use veth::Veth;
 
-/// Where the page, the numbers and the pictures go.
+/// The folder of the page, the numbers and the pictures.
 const FOLDER: &str = "docs/performance";
 const WORKER: &str = "verbena-peers";
-/// Each run has a port of its own, below the range that the system hands out.
+/// Each run has a port of its own, below the ephemeral range.
 const PORTS: std::ops::Range<u16> = 10_000..19_000;
 
 #[derive(Args)]
@@ -96,7 +96,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     if !options.no_build {
         build(workspace)?;
     }
-    // The first request ends the run in good order, the second at once.
+    // The first SIGINT ends the run in good order, the second at once.
     ctrlc::set_handler(|| {
         if INTERRUPTED.swap(true, Ordering::Relaxed) {
             std::process::exit(130);
@@ -131,7 +131,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// A folder for output, gone at the end.
+/// A folder for output, removed at the end.
 struct Scratch(std::path::PathBuf);
 
 impl Scratch {
@@ -152,7 +152,7 @@ impl Drop for Scratch {
     }
 }
 
-/// The cases whose programs are there; the others are named loudly, with their packages.
+/// The cases whose programs are installed; missing programs are printed with their packages.
 fn present(cases: Vec<Case>) -> Result<Vec<Case>> {
     let missing = || {
         PROGRAMS
@@ -160,7 +160,7 @@ fn present(cases: Vec<Case>) -> Result<Vec<Case>> {
             .filter(|(program, _)| find(program).is_none())
     };
     if missing().next().is_some() {
-        // What it could not get is named below, as far as it matters here.
+        // What could not be installed is printed below, if it is needed here.
         packages::ensure(true)?;
     }
     let missing: Vec<_> = missing().collect();
@@ -199,7 +199,7 @@ fn veths(cases: &[Case]) -> Result<Vec<(u32, Veth)>> {
     Ok(veths)
 }
 
-/// Everybody in turn, then all again.
+/// Every contender in turn, then all again.
 fn rounds(bench: &Bench, results: &mut Results, rounds: usize) {
     let (total, mut done) = (results.rows.len() * rounds, 0);
     let mut ports = PORTS.cycle();
@@ -224,11 +224,11 @@ fn rounds(bench: &Bench, results: &mut Results, rounds: usize) {
     progress("");
 }
 
-/// One line that the next one replaces, where somebody looks; elsewhere nothing but now and then.
+/// One line that the next one replaces, on a terminal; elsewhere an occasional line.
 fn progress(text: &str) {
     let mut err = std::io::stderr();
     if err.is_terminal() {
-        // A terminal that went away is no reason to stop.
+        // Errors of the terminal are ignored.
         let _ = write!(err, "\r\x1b[2K{text}");
         let _ = err.flush();
     } else if text.contains("0 of ") {

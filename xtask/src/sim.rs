@@ -1,6 +1,6 @@
 //! `cargo xtask sim`: runs the deterministic simulator over a range of seeds.
-//! The test command runs the simulator that its tests had made, so that nothing is compiled twice.
-//! It hands numbers and further arguments on and knows no workload by name.
+//! The test command runs the simulator that was built with the tests, so that nothing is compiled twice.
+//! Workloads are passed on by name.
 
 use anyhow::Result;
 use clap::Args;
@@ -60,7 +60,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
 
 /// Seeds 0, 1, … as the test command runs them.
 pub(crate) fn test(workspace: &Workspace, count: u64) -> Result<()> {
-    // As the tests had it made, with the features that the whole workspace asks for: alone it would be compiled again.
+    // Built with the features of the whole workspace, as for the tests: built alone it would be compiled again.
     let beside = ["test", "--workspace", "--no-run", "--test", "command"];
     workspace.cargo().args(beside).run()?;
     Tool::new(workspace.target.join("debug").join(PROGRAM))

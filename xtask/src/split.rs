@@ -1,6 +1,6 @@
-//! `cargo xtask split`: the split driver beside a cable, a bare pair of interfaces and a plain tunnel, by turns in one run.
-//! It promises medians over rounds in which every way had its turn, and nothing left behind.
-//! It refuses to touch the docs, and needs root: it makes network namespaces.
+//! `cargo xtask split`: measures the split driver beside a veth pair, a pair of TAP interfaces and a plain tunnel, by turns in one run.
+//! It prints medians over rounds in which every way had its turn, and removes what it created.
+//! It does not write the docs, and needs root for network namespaces.
 
 mod way;
 
@@ -83,7 +83,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What is read off the figures of a round.
+/// Selects a column of the table.
 type Column = fn(&Figures) -> f64;
 
 fn print_table(ways: &[&Way], figures: &[Vec<Figures>]) {

@@ -1,6 +1,5 @@
 //! A run of named steps: a heading before each, its duration after it, a table at the end.
-//! The first failure ends the run, and every step that did not run is listed as such, so nothing passes by absence.
-//! What a step does is the caller's business; this file only counts, times and prints.
+//! The first failure ends the run, and steps that did not run are listed as such.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -11,13 +10,13 @@ use anyhow::{Result, bail};
 pub(crate) enum Outcome {
     /// Everything it stands for was checked.
     Passed,
-    /// Everything was checked, and somebody should read this sentence all the same.
+    /// Everything was checked, and the sentence should be read.
     Noted(String),
     /// Part of it was left out; the sentence says what and why.
     Lacking(String),
 }
 
-/// What the table says of a step.
+/// The entry of a step in the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Verdict {
     Passed,
@@ -60,7 +59,7 @@ impl<'a> Steps<'a> {
         self.steps.push(Step { title, work });
     }
 
-    /// Run them all, or up to the first that fails; then print the table.
+    /// Runs all of them, or up to the first that fails; then prints the table.
     pub(crate) fn run(self) -> Result<()> {
         let total = self.steps.len();
         let mut lines: Vec<Line> = Vec::new();
@@ -101,7 +100,7 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// The table, what is lacking said loudly, and one last line with the count.
+/// The table, what is lacking, and one last line with the count.
 fn summary(lines: &[Line]) -> String {
     let mut text = String::from("\n=== summary ===\n");
     let width = lines.iter().map(|l| l.title.len()).max().unwrap_or(0);

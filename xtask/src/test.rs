@@ -1,6 +1,5 @@
 //! `cargo xtask test`: everything that must hold before a change lands, in the order of cost.
-//! CI runs exactly this, and so does a contributor; a fresh machine needs Rust and nothing else to start it.
-//! It knows which checks exist and in which order, not how any of them works.
+//! CI runs exactly this, and so does a contributor; a new machine needs only Rust to start it.
 
 use anyhow::Result;
 use clap::Args;
@@ -61,7 +60,7 @@ fn tests(workspace: &Workspace, long: bool) -> Tool {
     let tool = workspace
         .cargo()
         .args(["test", "--workspace", "--no-fail-fast"])
-        // They were made in the step before: a test that misses them must not pass for want of them.
+        // Built in the step before: a test must not be skipped because they are missing.
         .env("DROPIN_REQUIRED", "1");
     if long {
         tool.env("LONG_TESTS", "1")

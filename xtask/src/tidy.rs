@@ -1,6 +1,6 @@
-//! `cargo xtask tidy`: the house rules, each a pure function from text to findings.
+//! `cargo xtask tidy`: the rules of the project, each a pure function from text to findings.
 //! A finding is one line, `path:line: rule: sentence`, and any finding fails the check.
-//! This file gathers the input and prints the result; every rule lives in a file of its own.
+//! This file reads the input and prints the result; every rule has a file of its own.
 
 mod arrows;
 mod docs;
@@ -33,7 +33,7 @@ pub(crate) struct Options {
 /// A text file of the repository.
 #[derive(Debug)]
 pub(crate) struct TextFile {
-    /// From the repository's root, with `/`.
+    /// Relative to the repository's root, with `/`.
     path: String,
     text: String,
     /// For Rust files: the text with comments and literals blanked, line for line.
@@ -73,7 +73,7 @@ impl TextFile {
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     path: String,
-    /// Counted from 1; 0 when the file as a whole is meant.
+    /// Counted from 1; 0 for the file as a whole.
     line: usize,
     rule: &'static str,
     sentence: String,
@@ -136,7 +136,7 @@ fn check(files: &[TextFile], paths: &[String]) -> Vec<Finding> {
     findings
 }
 
-/// What git tracks or would track; outside a git checkout, everything but build output.
+/// The files that git tracks or would track; outside a git checkout, everything but build output.
 fn paths(root: &Path) -> Result<Vec<String>> {
     let mut found = Vec::new();
     if root.join(".git").exists() {
@@ -174,7 +174,7 @@ fn walk(root: &Path, folder: &Path, found: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// The files that are text. Fuzz corpora are not, whatever their bytes look like.
+/// The files that are text. Fuzz corpora are not, whatever their bytes.
 fn read(root: &Path, paths: &[String]) -> Result<Vec<TextFile>> {
     let mut files = Vec::new();
     for path in paths

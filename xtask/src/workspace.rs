@@ -1,6 +1,6 @@
-//! The workspace as `cargo metadata` tells it: folders, packages and who depends on whom.
-//! Paths come from here, never from the place xtask was built, and the target folder is cargo's own choice.
-//! It does not resolve the dependency graph: only what our manifests say themselves.
+//! The workspace as `cargo metadata` reports it: folders, packages and their dependencies.
+//! Paths are taken from here, not from where xtask was built, and the target folder is cargo's own choice.
+//! The dependency graph is not resolved: only our manifests are read.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::command::Tool;
 use crate::packages;
 
-/// What `cargo metadata --no-deps` says, reduced to what we use.
+/// The output of `cargo metadata --no-deps`, reduced to what we use.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Workspace {
     #[serde(rename = "workspace_root")]
@@ -35,7 +35,7 @@ pub(crate) struct Package {
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
-    /// `None`, `"dev"` or `"build"`, as cargo says it.
+    /// `None`, `"dev"` or `"build"`, as cargo reports it.
     pub(crate) kind: Option<String>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Target {
 }
 
 impl Workspace {
-    /// Ask cargo about the workspace we are started in.
+    /// Asks cargo about the workspace of the current directory.
     pub(crate) fn load() -> Result<Workspace> {
         let text = Tool::cargo()
             .args(["metadata", "--no-deps", "--format-version", "1"])
@@ -65,7 +65,7 @@ impl Workspace {
         self.packages.iter().find(|package| package.name == name)
     }
 
-    /// A cargo that runs in the workspace's root. In CI, where everything is built once, it keeps nothing for a next time.
+    /// A cargo that runs in the workspace's root. In CI, where everything is built once, it is not incremental.
     pub(crate) fn cargo(&self) -> Tool {
         let cargo = Tool::cargo().current_dir(&self.root);
         match packages::in_ci() {

@@ -1,5 +1,5 @@
 //! Seeds of the targets for channels: one cell of each kind, scripts of them for a port, one message of each function.
-//! They are built by the codecs themselves, so that they follow every change of a format.
+//! They are built by the codecs, so that they follow changes of a format.
 
 use core::num::NonZeroU16;
 
@@ -139,7 +139,7 @@ pub(crate) fn cells() -> Vec<Seed> {
     ]
 }
 
-/// Chunks as the target reads them: a turn, a length, a cell.
+/// Chunks as the target reads them: switches, a length, a cell.
 pub(crate) fn scripts() -> Vec<Seed> {
     let script = |chunks: &[(u8, Vec<u8>)]| {
         let chunk = |(turn, cell): &(u8, Vec<u8>)| [&[*turn, cell.len() as u8], &cell[..]].concat();

@@ -1,5 +1,5 @@
 //! Seeds of the codec targets: one of each header and message, as a conforming peer would send it.
-//! They are built by the codecs themselves, so that they follow every change of a format.
+//! They are built by the codecs, so that they follow changes of a format.
 
 use verbena_wire::ddp::{Header, Tagged, Untagged};
 use verbena_wire::ext::{
@@ -252,7 +252,7 @@ pub(crate) fn datagrams() -> Vec<Seed> {
     ]
 }
 
-/// Switches, phase, repetition, ULPDU: see the target.
+/// Switches, phase, repetition, ULPDU: the input layout of `fpdu`.
 pub(crate) fn fpdus() -> Vec<Seed> {
     let input = |switches: u8, phase: u16, stretch: u8, len: u8| {
         let [high, low] = phase.to_be_bytes();

@@ -1,5 +1,5 @@
-//! Seeds of the target `iscsi_qp`: short conversations with a conforming target, in the input layout of that target.
-//! Each has receives, commands and what a target says to them; the fuzzer makes the others out of it.
+//! Seeds of the target `iscsi_qp`: short exchanges with a conforming target, in the input layout of that target.
+//! Each has receives, commands and the target's responses; mutation derives other exchanges from them.
 
 use crate::Seed;
 
@@ -13,7 +13,7 @@ fn command(direction: u8, zone: u8, len: u16) -> Vec<u8> {
     [&[0, direction << 6 | zone][..], &len.to_be_bytes()].concat()
 }
 
-/// The step that says a PDU: its kind, which tag from the last one back, a third of its length.
+/// The step in which the target sends a PDU: its kind, the task tag counted from the last one back, a third of its length.
 fn say(kind: u8, tag: u8, thirds: u8) -> Vec<u8> {
     vec![5, kind, tag, thirds]
 }
@@ -67,7 +67,7 @@ fn several() -> Vec<u8> {
     steps.concat()
 }
 
-/// One for each meaning.
+/// One seed per exchange.
 pub(crate) fn conversations() -> Vec<Seed> {
     vec![
         ("read", read(0)),

@@ -1,5 +1,5 @@
-//! Seeds of the target `login`: what conforming targets answer, in the input layout of that target.
-//! Each is a whole login or search; the fuzzer makes the others out of it.
+//! Seeds of the target `login`: the responses of conforming targets, in the input layout of that target.
+//! Each is a whole login or discovery; mutation derives others from them.
 
 use verbena_iscsi::login::Secret;
 use verbena_iscsi::login::chap::Algorithm;

@@ -1,5 +1,5 @@
-//! Seeds of the machine targets: startups, received streams and programs for a pair, in the input layouts of those targets.
-//! Each is a short conforming story; the fuzzer makes the others out of it.
+//! Seeds of the state machine targets: startups, received streams and programs for a pair, in the input layouts of those targets.
+//! Each is a short conforming run; mutation derives others from them.
 
 use crate::{Seed, codecs};
 
@@ -48,9 +48,9 @@ pub(crate) fn streams() -> Vec<Seed> {
     let granted = [0; 4];
     // Opcode by its place in `Opcode::ALL`, flags, length.
     let write_and_send = [0, 1, 200, 0, 0, 100, 3, 1, 64, 3, 0, 64];
-    // Two ACKs of nothing (kind 2, number 0) around a Send with immediate.
+    // Two ACKs of no request (kind 2, number 0) around a Send with immediate.
     let verbena = [18, 0, 0, 2, 0, 14, 0, 30, 18, 0, 0, 2, 0];
-    // Send refused, another discarded, RESUME(0), sent again.
+    // A Send answered with RNR, another discarded, RESUME(0), the first sent again.
     let refused = [3, 0, 8, 3, 0, 8, 18, 0, 0, 5, 0, 3, 0, 8];
     let raw = [&[CRC, 0, 0, 6, 0, 0, 0, 0, 0, 0][..], &[0, 14, 0xc1, 0x40]].concat();
     vec![
@@ -118,9 +118,9 @@ pub(crate) fn streams() -> Vec<Seed> {
     ]
 }
 
-/// Mode, segment size, then operations: see the target.
+/// Mode, segment size, then operations: the input layout of `pair`.
 pub(crate) fn programs() -> Vec<Seed> {
-    // Both CAPS there and back.
+    // Both CAPS, in both directions.
     const OPEN: [u8; 4] = [0x02, 0x07, 0x82, 0x87];
     let verbena = |program: &[u8]| [&[1, 0][..], &OPEN, program].concat();
     vec![
@@ -163,7 +163,7 @@ pub(crate) fn captures() -> Vec<Seed> {
         let head = [mode, 0, cut, disorder, there.len() as u8];
         [&head[..], &there, &back].concat()
     };
-    // A connection to a disk: who speaks, how much data, a header and the data.
+    // An iSCSI connection: direction, length of the data, a header and the data.
     let disk = |terms: u8, cut: u8| {
         let pdu = |how: u8, first: [u8; 4], data: &[u8]| {
             let mut head = [0; 48];

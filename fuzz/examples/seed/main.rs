@@ -1,6 +1,5 @@
 //! Writes the seed corpora: `cargo run -p verbena-fuzz --example seed`.
-//! It promises small inputs that each stand for one meaning, named after it, and never touches what a fuzzer found.
-//! It refuses to know what the targets check.
+//! Seeds are small inputs, each for one case and named after it (`seed-NAME`); inputs that a fuzzer found are left as they are.
 
 mod cells;
 mod codecs;
@@ -14,7 +13,7 @@ mod storage;
 use std::io;
 use std::path::Path;
 
-/// An input and what it stands for.
+/// The name of a case and its input.
 type Seed = (&'static str, Vec<u8>);
 
 fn main() -> io::Result<()> {

@@ -1,5 +1,5 @@
 //! Seeds of the targets for what a peer sends outside of queue pairs: inquiries, hellos and services of the split driver, stream sockets,
-//! frames, and requests for an exported disk.
+//! frames, and requests for an exported disk. Those that a codec can emit are built by it.
 
 use verbena_lan::{Gso, Kind, Mac, Offloads, Partial, Vnet};
 use verbena_split::Arrangement;
@@ -66,7 +66,7 @@ pub(crate) fn services() -> Vec<Seed> {
     ]
 }
 
-/// Hellos, control messages, and turns of credits.
+/// Hellos, control messages, and steps of credits.
 pub(crate) fn sockets() -> Vec<Seed> {
     let word = |kind: u8, len: usize| {
         let mut bytes = vec![0; len];

@@ -1,5 +1,5 @@
-//! Seeds of the target `session`: short stories of a messaging session, in the input layout of that target.
-//! Each has the messages of a conforming peer; the fuzzer makes the others out of it.
+//! Seeds of the target `session`: short runs of a messaging session, in the input layout of that target.
+//! Each has the messages of a conforming peer; mutation derives others from them.
 
 use verbena_wire::push::{Body, Element, Message, Operation, Pool, Range, Reference};
 use verbena_wire::{Stag, To};
@@ -10,7 +10,7 @@ const POLL: &[u8] = &[9];
 const WRITTEN: &[u8] = &[7];
 const GIVE_BACK: &[u8] = &[8, 5];
 
-/// The step that hands a message in.
+/// The step in which a message arrives.
 fn arrive(bytes: &[u8]) -> Vec<u8> {
     [&[0, bytes.len() as u8][..], bytes].concat()
 }

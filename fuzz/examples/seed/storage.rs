@@ -1,5 +1,5 @@
-//! Seeds of the targets for storage: one header of each kind of iSCSI with what may follow it, and data of SCSI units.
-//! Those that the codecs can write are built by them, so that they follow every change of a format.
+//! Seeds of the targets for storage: one iSCSI header of each kind with its data segment, and data of SCSI logical units.
+//! Those that the codecs can emit are built by them, so that they follow changes of a format.
 
 use verbena_wire::Stag;
 use verbena_wire::iscsi::{
@@ -176,7 +176,7 @@ fn target(lun: Lun) -> Vec<(&'static str, Bhs)> {
     ]
 }
 
-/// Headers with a data segment that means something.
+/// Headers with a data segment that has a meaning.
 fn with_data(lun: Lun) -> Vec<Seed> {
     let isid = [0x80, 1, 2, 3, 0, 1];
     let offer = keys(&[
@@ -293,7 +293,7 @@ fn greetings() -> Vec<Seed> {
     ]
 }
 
-/// Headers of iSCSI with what follows them, and of iSER.
+/// iSCSI headers with their data segments, and iSER headers.
 pub(crate) fn headers() -> Vec<Seed> {
     let lun = Lun::new(1).unwrap_or_default();
     let bare = initiator(lun).into_iter().chain(target(lun));
@@ -313,7 +313,7 @@ fn sense() -> Sense {
     }
 }
 
-/// Data of SCSI units.
+/// Data of SCSI logical units.
 pub(crate) fn answers() -> Vec<Seed> {
     let inquiry = Inquiry {
         qualifier: 0,

@@ -1,6 +1,5 @@
-//! Writes one TCP connection as a pcap file of bare IPv4 packets, with losses, repeats and reordering on request.
-//! It promises sequence numbers that a reassembler can follow; it leaves checksums empty, as captures of offloading adapters do.
-//! It refuses to know what the connection carries.
+//! Writes one TCP connection as a pcap file of bare IPv4 packets, with losses, duplicates and reordering on request.
+//! Sequence numbers are those of the complete connection; checksums are empty, as in captures from offloading adapters.
 
 use crate::source::bit;
 
@@ -11,7 +10,7 @@ const INITIATOR: u16 = 40000;
 /// First sequence numbers; one side wraps soon.
 const START: [u32; 2] = [0xffff_ff00, 1000];
 
-/// A capture in the making.
+/// A capture being written.
 pub(super) struct Recorder {
     file: Vec<u8>,
     ports: [u16; 2],
@@ -19,7 +18,7 @@ pub(super) struct Recorder {
     cut: usize,
     disorder: u8,
     packets: u32,
-    /// A packet that is overtaken by the next one.
+    /// A packet that is written after the next one.
     held: Option<Vec<u8>>,
 }
 
@@ -74,7 +73,7 @@ impl Recorder {
         let bytes = self.tcp(side, piece);
         self.next[side] = self.next[side].wrapping_add(piece.len() as u32);
         self.packets += 1;
-        // Startup frames come whole and in order; later packets suffer.
+        // The first two packets are kept in order; later ones may be duplicated, reordered or lost.
         let nth = self.packets.saturating_sub(2) % 8;
         if !bit(self.disorder, nth) || self.packets <= 2 {
             self.record(&bytes);
@@ -86,7 +85,7 @@ impl Recorder {
                 self.record(&bytes);
             }
             1 => self.held = Some(bytes),
-            // Lost to the capture, not to the receiver.
+            // Missing in the capture only: the receiver has it.
             _ => {}
         }
     }

@@ -1,12 +1,12 @@
-//! A connection to an iSCSI target as a capture: a login that agrees on digests, then PDUs as the input says.
-//! Lengths and digests are put right, unless the input asks for others. It refuses to know what a header means.
+//! An iSCSI connection as a capture: a login that agrees on digests, then PDUs from the input.
+//! Lengths and digests are valid, unless the input asks for others.
 
 use verbena_wire::iscsi::{BHS_LEN, Lengths, PORT, digest};
 
 use super::capture::Recorder;
 use crate::source::{Source, bit};
 
-/// First bytes of the initiator's and the target's PDUs of a login that goes straight to its last stage.
+/// First two bytes of the Login Request and the Login Response of a login that goes straight to full feature phase.
 const LOGIN: [[u8; 2]; 2] = [[0x43, 0x87], [0x23, 0x87]];
 
 /// The capture of a script.
@@ -36,7 +36,7 @@ pub(super) fn capture(data: &[u8]) -> Vec<u8> {
     recorder.finish()
 }
 
-/// A PDU with this data, whose header says so if it is honest.
+/// A PDU with this data, and with its length in the header if `honest`.
 fn pdu(mut bhs: [u8; BHS_LEN], data: &[u8], honest: bool, digests: (bool, bool)) -> Vec<u8> {
     if honest {
         bhs[4..8].copy_from_slice(&(data.len() as u32).to_be_bytes());

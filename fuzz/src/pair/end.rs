@@ -1,6 +1,5 @@
-//! One end of the pair: a caller that keeps its requests until they are executed, answers reads and grants receives.
-//! It promises to check every byte and every delivery against what the other end submitted.
-//! It refuses to see the wire's bytes: frames go in and out of it whole.
+//! One end of the pair: a caller that keeps its requests until they are executed, answers reads and posts receives.
+//! It checks every byte and every delivery against what the other end submitted.
 
 use std::collections::VecDeque;
 
@@ -13,12 +12,12 @@ use verbena_stream::{
 use verbena_wire::rdmap::Opcode;
 use verbena_wire::{Rsn, Stag, To};
 
-/// Bytes on their way.
+/// Bytes in transit.
 pub(super) type Wire = VecDeque<u8>;
 
 const CAPACITY: u32 = 1 << 20;
 
-/// Whether the read that opens a stream has come.
+/// Whether the read that opens a stream has arrived.
 #[derive(PartialEq)]
 enum Opening {
     Awaited,
@@ -33,26 +32,26 @@ pub(super) struct End {
     stage: Vec<u8>,
     /// All requests, in order; the number of each is its index.
     pub(super) submitted: Vec<Message>,
-    /// The next one to begin; goes back when the peer was not ready.
+    /// The next request to begin; moves back when the peer was not ready.
     next: usize,
-    /// The message under way, and whose payload it carries.
+    /// The message being sent, and the index of the request that determines its payload.
     current: Option<(Outgoing, usize)>,
     /// Responses to send, and the request each answers.
     owed: VecDeque<(Message, usize)>,
     /// How many of the peer's requests took effect here.
     executed: usize,
-    /// How many of our reads and atomics were answered.
+    /// How many of this end's reads and atomics were answered.
     answered: usize,
     acked: usize,
     receives: usize,
-    /// Messages that need a receive are thrown away, and count.
+    /// Messages that need a receive are discarded, and count as executed.
     pub(super) drops: bool,
     dropping: bool,
-    /// The peer opens with a zero-length read (RFC 6581 §9.2), which nobody submitted but which counts and is answered.
+    /// The peer opens with a zero-length read (RFC 6581 §9.2), which is not in `submitted` but has a number and is answered.
     opening_read: Option<Opening>,
-    /// Counts everything that happens here.
+    /// Counts frames sent and messages delivered.
     pub(super) activity: u64,
-    /// The peer's request that was struck, if this end ended the stream and can say which.
+    /// The number of the peer's request that failed, if this end failed the stream and its Terminate names the request.
     struck: Option<usize>,
 }
 
@@ -79,7 +78,7 @@ impl End {
         }
     }
 
-    /// Adds a request to those that will be sent. A standard peer gets a Write for what it would not take.
+    /// Adds a request to those that will be sent. A peer without the extensions gets a Write instead of a message it does not support.
     pub(super) fn submit(&mut self, Job(message): Job) {
         let standard = !message.opcode().is_extension();
         self.submitted.push(if standard || self.extensions {
@@ -98,25 +97,25 @@ impl End {
         self.stream.receive_posted();
     }
 
-    /// Finds fault with whatever the peer sends next.
+    /// Fails the stream, as if the next message of the peer were a violation.
     pub(super) fn fail(&mut self) {
         let tells = self.stream.state() == State::Running && self.extensions;
         let owed = self.stream.ledger().reads_in.len();
         self.stream.fail(Violation::NotEnabled(Opcode::Write));
-        // docs/connections.md: a request of ours that is cut open lets no answer pass.
+        // docs/connections.md: if a request of this end is partly sent, the responses owed are dropped, and the peer blames the oldest of them.
         if tells && self.stream.ledger().reads_in.len() == owed {
             self.struck = Some(self.executed);
         }
     }
 
-    /// Sends one control frame, if one waits.
+    /// Sends one control frame, if one is pending.
     pub(super) fn control(&mut self, flush: bool, wire: &mut Wire) {
         if let Some(frame) = self.stream.poll_control(flush) {
             self.put(&frame, usize::MAX, wire);
         }
     }
 
-    /// Sends a frame of the message under way, or of the next request.
+    /// Sends a frame of the message being sent, or of the next request.
     pub(super) fn transmit(&mut self, wire: &mut Wire) {
         if self.current.is_none()
             && let Some(message) = self.submitted.get(self.next)
@@ -130,7 +129,7 @@ impl End {
         self.pump(wire);
     }
 
-    /// Sends a frame of the message under way, or of the oldest response owed.
+    /// Sends a frame of the message being sent, or of the oldest response owed.
     pub(super) fn answer(&mut self, wire: &mut Wire) {
         if self.current.is_none()
             && let Some((message, index)) = self.owed.front()
@@ -173,7 +172,7 @@ impl End {
         wire.extend(bytes);
     }
 
-    /// Bytes arrive from `sender`.
+    /// Processes bytes that arrive from `sender`.
     pub(super) fn receive(&mut self, bytes: &[u8], sender: &End) {
         self.stage.extend(bytes);
         loop {
@@ -313,7 +312,7 @@ impl End {
         }
     }
 
-    /// The peer's next request takes effect.
+    /// Counts the peer's next request as executed, and returns it.
     fn execute<'a>(&mut self, rsn: Rsn, sender: &'a End) -> &'a Message {
         let turn = self.executed + usize::from(self.opening_read.is_some());
         assert_eq!(rsn.get() as usize, turn, "executed out of turn");
@@ -339,7 +338,7 @@ impl End {
         self.answered += 1;
     }
 
-    /// At any moment: nothing counts as executed here that the peer has not executed.
+    /// Holds at any time: no request counts as acknowledged that the peer has not executed.
     pub(super) fn check_against(&self, peer: &End) {
         let ledger = self.stream.ledger();
         assert!(peer.executed <= self.submitted.len());
@@ -349,7 +348,7 @@ impl End {
         assert!(ledger.reads_out.len() <= 3 && ledger.reads_in.len() <= 3);
     }
 
-    /// When all is quiet: everything was executed, answered and acknowledged, once.
+    /// Holds when both ends are idle: everything was executed, answered and acknowledged, once.
     pub(super) fn check_rest(&self, peer: &End, failed: bool) {
         if failed {
             assert!(!self.stream.state().is_open());

@@ -1,6 +1,5 @@
-//! The messages that a program may send, and the payload that goes with each.
-//! It promises that no two messages of one direction look alike, so that a repeated or lost one is noticed.
-//! It refuses to know when they are sent.
+//! The messages that a program may send, and the payload of each.
+//! Their content depends on their index, so that a repeated or lost message is noticed.
 
 use crate::source::{Source, bit};
 use verbena_stream::Message;
@@ -65,7 +64,7 @@ impl Job {
     }
 }
 
-/// What answers a request; `None` for one that wants no answer.
+/// The response to a request; `None` for one without a response.
 pub(super) fn response(message: &Message) -> Option<Message> {
     Some(match *message {
         Message::ReadRequest(r) => Message::ReadResponse {
@@ -82,7 +81,7 @@ pub(super) fn response(message: &Message) -> Option<Message> {
     })
 }
 
-/// Byte `offset` of the payload of message `index`, or of the answer to it.
+/// Byte `offset` of the payload of message `index`, or of the response to it.
 pub(super) fn payload(index: usize, offset: u32) -> u8 {
     (index as u32 * 31 + offset % 251) as u8
 }

@@ -1,6 +1,5 @@
-//! A caller that obeys a stream to the letter and checks each of its wishes; what it was told becomes a [`Story`].
-//! It promises that stories of equal bytes are equal, however the bytes were split and whether payload passed through the stage.
-//! It refuses to know what the bytes were meant to be.
+//! A caller that executes every step of a stream and checks it; the steps are recorded in a [`Story`].
+//! The stories of equal bytes must be equal, however the bytes were split and whether or not payload passed through the stage.
 
 use super::Peer;
 use super::config::Config;
@@ -13,7 +12,7 @@ use verbena_stream::{
 use verbena_wire::rdmap::{AtomicResponse, Opcode};
 use verbena_wire::{Msn, Stag};
 
-/// What a stream told its caller, in order.
+/// The steps that a stream returned to its caller, in order.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Story {
     events: Vec<Told>,
@@ -24,7 +23,7 @@ pub(super) struct Story {
 
 #[derive(Debug, PartialEq)]
 enum Told {
-    /// Bytes for consecutive places are one piece.
+    /// Bytes placed contiguously are merged.
     Placed(Place, Vec<u8>),
     Claimed(Msn, Opcode),
     Delivered(Delivery),
@@ -39,9 +38,9 @@ pub(super) struct Bench<'a> {
     story: Story,
     claims: usize,
     discarded: usize,
-    /// What the current message's receive can hold.
+    /// Capacity of the receive of the current message.
     capacity: u32,
-    /// Answers to the peer's reads, none of which leaves before the end.
+    /// Responses to the peer's reads, none of which is sent before the end.
     owed: Vec<Message>,
 }
 
@@ -71,7 +70,7 @@ impl Bench<'_> {
         }
     }
 
-    /// The next bytes of the stream, `chunk` at a time.
+    /// Feeds the next bytes of the stream, `chunk` at a time.
     pub(super) fn feed(&mut self, mut bytes: &[u8], chunk: usize) {
         while !bytes.is_empty() && self.story.violation.is_none() {
             let mut n = chunk.min(bytes.len());
@@ -90,7 +89,7 @@ impl Bench<'_> {
         self.obey();
     }
 
-    /// Does what the stream wants until it wants more bytes than there are.
+    /// Executes the steps of the stream until it needs more bytes than are staged.
     fn obey(&mut self) {
         while self.story.violation.is_none() {
             let open = self.stream.state().is_open();
@@ -147,7 +146,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Moves bytes to where the stream wants them; false if it must be asked again.
+    /// Places bytes where the stream says; false if it must be asked again.
     fn place(&mut self, run: Run, bytes: &[u8]) -> bool {
         assert!(run.len > 0 && bytes.len() <= run.len as usize);
         match run.place {
@@ -172,7 +171,7 @@ impl Bench<'_> {
         true
     }
 
-    /// Memory that is not there ends the stream, or, on an unreliable one, the message.
+    /// An invalid STag fails the stream, or drops the message as an unreliable queue pair does.
     fn refuses(&mut self, stag: Stag) -> bool {
         if stag.get() == Peer::REFUSED {
             let violation = Violation::Access {
@@ -224,7 +223,7 @@ impl Bench<'_> {
         self.story.violation = Some(violation);
     }
 
-    /// The bytes have ended.
+    /// Ends the input, and checks what the stream sends then.
     pub(super) fn end(mut self) -> Story {
         if let Some(violation) = self.story.violation {
             let answers = if self.config.gives_up() {
@@ -245,13 +244,13 @@ impl Bench<'_> {
     }
 }
 
-/// The answer that a delivery asks for, if it does.
+/// The response that a delivery demands, if any.
 fn answer(delivery: &Delivery) -> Option<Message> {
     Some(match delivery {
         Delivery::ReadRequest { request, .. } => Message::ReadResponse {
             stag: request.sink_stag,
             to: request.sink_to,
-            // Long enough for several frames, short enough for a fuzzer.
+            // Long enough for several frames, short enough to fuzz fast.
             len: request.size.min(3000),
         },
         Delivery::ReadV2Request { request, .. } => Message::ReadV2Response {
@@ -265,7 +264,7 @@ fn answer(delivery: &Delivery) -> Option<Message> {
     })
 }
 
-/// The place `n` bytes behind `place`.
+/// The place `n` bytes after `place`.
 fn behind(place: Place, n: u64) -> Option<Place> {
     Some(match place {
         Place::Write { stag, to } => Place::Write {

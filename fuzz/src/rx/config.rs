@@ -1,6 +1,5 @@
-//! What one run of the receive target is about: the agreement, the settings, and how the harness behaves.
-//! It promises combinations that a startup can really produce (docs/extensions.md, RFC 6581 §9.2).
-//! It refuses to know the bytes that follow.
+//! Parameters of one run of the receive target: the agreement, the settings, and how the harness behaves.
+//! Only combinations that a startup can produce (docs/extensions.md, RFC 6581 §9.2).
 
 use super::Peer;
 use crate::source::{Source, bit};
@@ -12,9 +11,9 @@ use verbena_wire::mpa::startup::Revision;
 use verbena_wire::rdmap::{AtomicOp, AtomicRequest, ReadRequest};
 use verbena_wire::{Stag, To};
 
-/// Sizes of the reads that wait for responses.
+/// Sizes of the outstanding reads.
 const SIZES: [u32; 4] = [16, 0, 1000, 70_000];
-/// What a granted receive can hold.
+/// Capacities of granted receives.
 const CAPACITIES: [u32; 4] = [1 << 20, 16, 1000, 0];
 
 /// One run.
@@ -26,7 +25,7 @@ pub(super) struct Config {
     /// The input is a script of frames, not raw bytes.
     pub(super) framed: bool,
     pub(super) chunk: usize,
-    /// Payload bypasses the stage when it can.
+    /// Payload bypasses the stage where possible.
     pub(super) direct: bool,
     claims: [u8; 4],
     reads: u8,
@@ -83,7 +82,7 @@ impl Config {
         }
     }
 
-    /// The bytes with which a good peer opens this stream.
+    /// The bytes with which a conforming peer opens this stream.
     pub(super) fn opening(&self, peer: &mut Peer) -> Vec<u8> {
         match self.agreement.rtr {
             _ if !self.opened => {}
@@ -111,12 +110,12 @@ impl Config {
         usize::from(self.claims[0] >> 4)
     }
 
-    /// Answers owed when the stream fails are dropped.
+    /// Responses owed when the stream fails are dropped.
     pub(super) fn gives_up(&self) -> bool {
         bit(self.claims[3], 7)
     }
 
-    /// The reads that are outstanding: where they go agrees with what [`Peer`] answers.
+    /// The outstanding reads: their sinks are those that [`Peer`] names in its responses.
     pub(super) fn reads(&self) -> impl Iterator<Item = Message> + '_ {
         (0..u32::from(self.reads & 7)).map(|k| match self.kinds >> (k % 4 * 2) & 3 {
             1 => Message::ReadV2Request(ReadV2Request {

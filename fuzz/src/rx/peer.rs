@@ -1,6 +1,6 @@
-//! A scripted peer: turns decisions into frames with the right checksum, markers, numbers and offsets, and errs only when told to.
-//! It promises that a script without errors is a conforming stream, so that the fuzzer starts behind the checks and not in front of them.
-//! It refuses to look at the stream under test: its bytes depend on the script alone.
+//! A scripted peer: turns decisions into frames with valid checksums, markers, numbers and offsets, except where the script asks for an error.
+//! Frames of a script without errors pass the checks of framing and order, so that inputs reach the code behind these checks.
+//! The bytes depend on the script alone, not on the stream under test.
 
 use crate::source::{Source, bit};
 use verbena_wire::ddp::{Header, Tagged, Untagged};
@@ -11,7 +11,7 @@ use verbena_wire::{Mo, Msn, Qn, Stag, To};
 
 /// Frames per script.
 const MAX_FRAMES: usize = 64;
-/// Opening bytes from here on are followed by a whole ULPDU.
+/// A first byte from this value on is followed by a whole ULPDU.
 const RAW: u8 = 0xe0;
 
 /// The peer's transmit side.
@@ -20,13 +20,13 @@ pub struct Peer {
     phase: Option<Phase>,
     crc: bool,
     out: Vec<u8>,
-    /// Per queue: the number of the next or unfinished message, and where it stands.
+    /// Per queue: the number of the next or unfinished message, and the offset in it.
     queues: [(u32, u32); 6],
-    /// Where the unfinished Write and Read Response stand.
+    /// The offsets of the unfinished Write and Read Response.
     tagged: [u64; 2],
 }
 
-/// One decision: what to send and how to err.
+/// One message: what to send, and which fields are wrong.
 struct Deed {
     opcode: Opcode,
     last: bool,
@@ -42,9 +42,9 @@ impl Peer {
     pub const SINK: u32 = 0xaa01;
     /// The offset that they name.
     pub const SINK_TO: u64 = 0x1000;
-    /// A Write to this STag meets a memory that refuses it.
+    /// A Write to this STag fails the access check.
     pub const REFUSED: u32 = 0xbad;
-    /// A Write to this STag is thrown away by its receiver.
+    /// A Write to this STag is discarded by its receiver.
     pub const DROPPED: u32 = 0xddd;
 
     /// A peer that has sent nothing yet.
@@ -86,7 +86,7 @@ impl Peer {
         }
     }
 
-    /// Sends what the script says, to its end.
+    /// Sends the frames of the script, to its end.
     pub fn script(&mut self, source: &mut Source<'_>) -> Vec<u8> {
         for _ in 0..MAX_FRAMES {
             if source.is_empty() {
@@ -205,7 +205,7 @@ impl Deed {
             errs_queue: bit(flags, 2),
             errs_offset: bit(flags, 3),
             errs_word: bit(flags, 4),
-            // Long segments reach over several markers.
+            // Long segments span several markers.
             len: if bit(flags, 5) { len * 16 } else { len },
         }
     }
@@ -220,7 +220,7 @@ fn tagged(opcode: Opcode, last: bool, stag: Stag, to: To) -> Tagged {
     }
 }
 
-/// What stands behind the DDP header.
+/// The bytes behind the DDP header.
 fn body(deed: &Deed, source: &mut Source<'_>, ulp: &mut u32) -> Vec<u8> {
     match deed.opcode {
         Opcode::ReadRequest => read_request(deed.len as u32),

@@ -1,6 +1,5 @@
-//! What a stream may still say: control frames while it runs, answers it owes and one Terminate after a violation, then nothing.
-//! It promises that each frame said reads back as what it should be (RFC 5040 §4.8, RFC 5044 §4.4).
-//! It refuses to know how the violation came about.
+//! What a stream may still send: control frames while it runs; after a violation the responses it owes and one Terminate, then nothing.
+//! Each frame must parse as what it should be (RFC 5040 §4.8, RFC 5044 §4.4).
 
 use verbena_stream::terminate::cause_of;
 use verbena_stream::{Agreement, Held, Message, Step, Stream, Time, Violation};
@@ -10,11 +9,11 @@ use verbena_wire::ext::Control;
 use verbena_wire::rdmap::{Cause, Opcode, Phase, Terminate};
 use verbena_wire::{Stag, To};
 
-/// More control frames than can wait at once: one of each kind.
+/// Limit of control frames that are pending at once: one of each kind.
 const MAX_WAITING: usize = 8;
 
-/// Nothing but acknowledgements, the first of these answers while they are owed, and at most one Terminate, which names
-/// the violation.
+/// Checks that only acknowledgements, the first of `answers` while they are owed, and at most one Terminate, which names
+/// the violation, are sent.
 pub(super) fn after_violation(
     stream: &mut Stream,
     violation: &Violation,
@@ -62,7 +61,7 @@ pub(super) fn after_violation(
     assert_eq!(stream.cause(), Some(violation), "the first cause is kept");
 }
 
-/// The Terminate reads back; what is not told apart by its bits is told apart by the moment.
+/// The Terminate parses with the right cause; the phase decides where the codes are ambiguous.
 fn names(payload: &[u8], cause: Cause) {
     let phase = match cause {
         Cause::Llp(_) => Phase::Startup,
@@ -77,7 +76,7 @@ fn is_ack(header: &Untagged, payload: &[u8]) -> bool {
         && matches!(Control::parse(header.ulp, payload), Ok(Control::Ack(_)))
 }
 
-/// Control frames only.
+/// Checks that only control frames are sent.
 pub(super) fn while_running(stream: &mut Stream, agreement: &Agreement) {
     for (header, payload) in said(stream, agreement) {
         assert_eq!(header.opcode, Opcode::Control);

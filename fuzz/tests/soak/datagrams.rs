@@ -1,4 +1,5 @@
-//! Datagram queue pairs that come and go: each sends to one that answers, and some of what they send goes nowhere.
+//! Datagram queue pairs that are created and destroyed: each sends to one that answers, and some datagrams have a wrong Q_Key or number.
+//! A datagram that is not answered is sent again.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,12 +12,12 @@ use verbena::{Access, Cq, Device, Memory, Pd, Status, Ud, UdOptions};
 use crate::{Counts, LIMIT, add, device, is_hostile, mix};
 
 const QKEY: u32 = 0x1234;
-/// Bytes of a receive: 40 that say where the datagram came from, and the payload.
+/// Bytes of a receive: 40 of the GRH, and the payload.
 const ROOM: usize = 2048;
 const RECEIVES: u64 = 64;
-/// The id of what is sent; those of receives are smaller.
+/// The id of sends; those of receives are smaller.
 const SENT: u64 = u64::MAX;
-/// A datagram may be lost: what is not answered in this time is sent again.
+/// A datagram may be lost: it is sent again if it is not answered in this time.
 const AGAIN: Duration = Duration::from_millis(200);
 
 pub(crate) struct Datagrams {
@@ -64,11 +65,11 @@ impl Side {
             data: Data::Inline(bytes),
             to,
         };
-        // A full queue loses it, as the network might.
+        // If the queue is full, the datagram is lost, as in the network.
         let _ = self.ud.post_send(&[wr]);
     }
 
-    /// Hands on what came, with the number of its sender; the number of completions.
+    /// Calls `each` with the payload and the sender's number of each datagram received; returns the number of completions.
     fn take(&self, mut each: impl FnMut(&[u8; 8], u32)) -> usize {
         let mut some = [BLANK; 16];
         let count = self.cq.poll(&mut some);
@@ -94,7 +95,7 @@ fn to(number: u32, qkey: u32) -> Destination {
 
 impl Datagrams {
     pub(crate) fn new() -> Datagrams {
-        // Numbers of queue pairs that are gone are free again soon: as long as they are not, further ports are opened, and stay.
+        // While the numbers of destroyed queue pairs are not free, further UDP ports are opened, and stay open: they are free again soon.
         let local = || device(&[("device", "127.0.0.1"), ("reuse_delay", "100ms")]);
         Datagrams {
             echo: Side::new(&local()),
@@ -123,7 +124,7 @@ impl Datagrams {
             for n in 0..8 {
                 let tag = (round << 3 | n).to_ne_bytes();
                 if is_hostile(round + n) {
-                    // To another key, a number that is not in use, or both.
+                    // A wrong Q_Key; a number that is not in use.
                     let stray = mix(round) as u32;
                     side.send(&tag, to(number, stray | 1 << 31));
                     side.send(&tag, to(number ^ (1 + stray % 64), QKEY));
@@ -137,7 +138,7 @@ impl Datagrams {
     }
 }
 
-/// Sends until the answer comes.
+/// Sends until the answer arrives.
 fn answered(side: &Side, tag: [u8; 8], to: Destination) {
     let end = Instant::now() + LIMIT;
     let mut sent: Option<Instant> = None;

@@ -1,5 +1,5 @@
-//! A disk that is exported over NBD by TCP: honest clients read what they wrote, and abusive ones break the protocol at any byte,
-//! take no answers, or leave in the middle.
+//! A disk that is exported over NBD by TCP. Conforming clients read what they wrote; hostile ones break the protocol at any byte,
+//! do not read replies, or disconnect within a request.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -58,7 +58,7 @@ impl Disk {
         while on.load(Ordering::Relaxed) {
             round += 1;
             if is_hostile(round) {
-                // The server may hang up at any byte.
+                // The server may close the connection at any byte.
                 let _ = self.abuse(mix(round + 1));
                 add(&counts.hostile);
                 continue;
@@ -68,7 +68,7 @@ impl Disk {
         }
     }
 
-    /// A client that has chosen the export, unless it is told otherwise.
+    /// A connected client that has chosen the export if `chooses`.
     fn client(&self, chooses: bool) -> std::io::Result<TcpStream> {
         let mut client = TcpStream::connect(self.at)?;
         client.set_read_timeout(Some(LIMIT))?;
@@ -101,13 +101,13 @@ impl Disk {
         let mut client = self.client(!how.is_multiple_of(6))?;
         let garbage: Vec<u8> = (0..500_u64).map(|at| mix(at ^ how) as u8).collect();
         match how % 6 {
-            // In place of an option; of a request; behind a write that is refused.
+            // Garbage in place of an option; of a request; behind a write out of range.
             0 | 1 => client.write_all(&garbage),
             2 => {
                 client.write_all(&request(WRITE, u64::MAX, 1 << 20))?;
                 client.write_all(&garbage)
             }
-            // Half a request, with a pause; half a write.
+            // Part of a request, then a pause; part of a write.
             3 => {
                 client.write_all(&request(READ, 0, BLOCK)[..11])?;
                 thread::sleep(Duration::from_millis(50));
@@ -117,7 +117,7 @@ impl Disk {
                 client.write_all(&request(WRITE, 0, BLOCK * PART as u32))?;
                 client.write_all(&garbage)
             }
-            // Answers that are not read.
+            // Replies that are not read.
             _ => {
                 let ask = request(READ, 0, BLOCK * PART as u32);
                 (0..200).try_for_each(|_| client.write_all(&ask))
@@ -130,7 +130,7 @@ impl Drop for Disk {
     fn drop(&mut self) {
         self.stop.pull();
         let ended = self.server.take().map(JoinHandle::join);
-        // A test that has failed says so itself.
+        // A panic of this test is reported instead.
         assert!(thread::panicking() || ended.is_none_or(|ended| ended.is_ok()));
     }
 }

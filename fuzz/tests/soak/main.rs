@@ -1,6 +1,6 @@
 //! A soak test: connections, stream sockets, datagrams, users of a shared receive queue, NBD clients and split hosts come and go, a
-//! twentieth of the peers misbehave, and at the end descriptors, threads and memory are where they were. It takes a few
-//! seconds, ten minutes where `LONG_TESTS` is set, and `SOAK_SECONDS` if that is.
+//! twentieth of the peers misbehave, and at the end the process holds no more descriptors, threads and memory than before. It takes a few
+//! seconds, ten minutes if `LONG_TESTS` is set, and `SOAK_SECONDS` seconds if that is set.
 
 mod datagrams;
 mod export;
@@ -28,16 +28,16 @@ use verbena_rsocket::{Flags, Linger, Net, Stream};
 
 /// Threads that connect again and again, of each kind.
 const CLIENTS: u64 = 3;
-/// One attempt in so many misbehaves.
+/// One attempt in this many misbehaves.
 const HOSTILE: u64 = 20;
 /// An MPA Request of revision 1 without private data (RFC 5044 §7.1.1).
 const REQUEST: &[u8] = b"MPA ID Req Frame\0\x01\0\0";
-/// What a process may grow by between two quiet moments, whatever was done in between: buffers of threads, arenas of the allocator.
+/// Growth of the resident memory that is allowed between two idle moments: buffers of threads, arenas of the allocator.
 const SLACK: usize = 24 << 20;
-/// Longer than anything takes that works.
+/// Longer than any operation takes that works.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Rounds of each kind that were honest and complete, and those of any kind that misbehaved.
+/// Completed rounds of conforming peers of each kind, and rounds of misbehaving peers of any kind.
 #[derive(Debug, Default)]
 struct Counts {
     connections: AtomicU64,
@@ -53,7 +53,7 @@ fn add(count: &AtomicU64) {
     count.fetch_add(1, Ordering::Relaxed);
 }
 
-/// What the process holds.
+/// The resources of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Held {
     descriptors: usize,
@@ -75,7 +75,7 @@ impl Held {
     }
 }
 
-/// Clears a flag when it is dropped, also by a client that panics: servers must end for the test to fail.
+/// Clears a flag when it is dropped, also while a client panics: the server threads must end for the test to fail.
 struct Clear<'a>(&'a AtomicBool);
 
 impl Drop for Clear<'_> {
@@ -84,7 +84,7 @@ impl Drop for Clear<'_> {
     }
 }
 
-/// Both sides, which stay from the first phase to the last.
+/// Both sides, which exist from the first phase to the last.
 struct World {
     client: Device,
     listener: Listener,
@@ -94,14 +94,14 @@ struct World {
     shared: Shared,
     datagrams: Datagrams,
     disk: Disk,
-    /// None where no TAP interface can be made.
+    /// None where no TAP interface can be created.
     split: Option<Split>,
     counts: Counts,
 }
 
 fn config(settings: &[(&str, &str)]) -> Config {
     let mut config = Config::from_parts(None, std::iter::empty()).unwrap();
-    // What misbehaves is found out soon.
+    // Short timeouts for peers that misbehave.
     config.set("startup_timeout", "1s").unwrap();
     config.set("linger", "1s").unwrap();
     for (key, value) in settings {
@@ -135,7 +135,7 @@ impl World {
         }
     }
 
-    /// Everything at once, for so long; nothing of it is left when this returns.
+    /// Runs all peers for `time`; their threads have ended when this returns.
     fn run(&self, time: Duration, seed: u64) {
         let (clients, servers) = (AtomicBool::new(true), AtomicBool::new(true));
         thread::scope(|scope| {
@@ -181,7 +181,7 @@ impl World {
         });
     }
 
-    /// True if this round is one of a peer that misbehaves, which it has done then.
+    /// Returns true if the peer of this round misbehaves, after it has done so.
     fn misbehaves(&self, at: SocketAddr, round: u64) -> bool {
         let hostile = is_hostile(round);
         if hostile {
@@ -206,11 +206,11 @@ impl World {
         }
     }
 
-    /// A message there and back, a write that is read again, an atomic; or an end in the middle of it.
+    /// A message there and back, a write that is read back, an atomic; or, if `left`, a disconnect in between.
     fn use_connection(&self, connection: &Connection, number: u64, round: u64, left: bool) {
         let len = 1 + mix(round + 3) as usize % 40_000;
         let bytes: Vec<u8> = (0..len).map(|at| (at as u64 ^ round) as u8).collect();
-        // What is on its way when a connection is dropped may be placed after the next one has written: it has a slot of its own.
+        // Data in transit when a connection is dropped may be placed after the next connection has written: such rounds use a separate slot.
         let slot = if left { number + CLIENTS } else { number };
         let slot = self.memory.remote().slice(slot << 16, 1 << 16).unwrap();
         let place = slot.slice(8, len as u64).unwrap();
@@ -274,7 +274,7 @@ impl World {
                 .send(&bytes, Flags::default())
                 .expect("an honest send");
             if is_hostile(round + 3) {
-                // An end in the middle: with a reset, or without.
+                // Disconnects before the answer: with a reset, or without.
                 if round.is_multiple_of(2) {
                     socket.set_options(|options| options.linger = Linger::For(Duration::ZERO));
                 }
@@ -288,7 +288,7 @@ impl World {
         }
     }
 
-    /// Closed sockets have left, and nothing is under way.
+    /// Waits until closed sockets are gone and the unit has no hosts.
     fn settle(&self) {
         assert!(
             self.net.wait_closed(Instant::now() + LIMIT),
@@ -300,7 +300,7 @@ impl World {
     }
 }
 
-/// Answers every message with itself.
+/// Returns every message to its sender.
 fn echo(connection: &Connection) {
     loop {
         let Ok(buffer) = connection.device().buffer(40_000) else {
@@ -313,7 +313,7 @@ fn echo(connection: &Connection) {
     }
 }
 
-/// One peer that does not do what it should, for at most a moment.
+/// A peer that breaks the protocol, for a fraction of a second.
 fn misbehave(at: SocketAddr, how: u64) {
     let Ok(mut raw) = TcpStream::connect(at) else {
         return;
@@ -322,7 +322,7 @@ fn misbehave(at: SocketAddr, how: u64) {
         .unwrap();
     let garbage: Vec<u8> = (0..300_u64).map(|at| mix(at ^ how) as u8).collect();
     let reply = |raw: &mut TcpStream| drop(raw.read(&mut [0; 64]));
-    // The server may hang up at any byte.
+    // The server may close the connection at any byte.
     let _ = match how % 7 {
         // Silent.
         0 => {
@@ -330,32 +330,32 @@ fn misbehave(at: SocketAddr, how: u64) {
             Ok(())
         }
         1 => raw.write_all(&garbage),
-        // Half a request; a request, and gone; a request, and nothing that follows.
+        // Half a request; a request, then close; a request, then no FPDU.
         2 => raw.write_all(&REQUEST[..9]),
         3 => raw.write_all(REQUEST),
         4 => raw.write_all(REQUEST).map(|()| reply(&mut raw)),
-        // Frames that are none.
+        // Garbage in place of FPDUs.
         5 => raw.write_all(REQUEST).and_then(|()| {
             reply(&mut raw);
             raw.write_all(&garbage)
         }),
-        // The beginning of TLS.
+        // The beginning of a TLS ClientHello.
         _ => raw.write_all(&[22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]),
     };
 }
 
-/// Numbers that look random and are the same in every run.
+/// A pseudorandom number, the same in every run.
 fn mix(n: u64) -> u64 {
     let n = (n ^ (n >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     n ^ (n >> 29)
 }
 
-/// The round is one of a peer that misbehaves.
+/// The peer of this round misbehaves.
 fn is_hostile(round: u64) -> bool {
     mix(round).is_multiple_of(HOSTILE)
 }
 
-/// So many completions.
+/// Waits for this many completions.
 fn completions(cq: &Cq, count: usize) -> Vec<Wc> {
     let (mut all, mut some) = (Vec::new(), [BLANK; 16]);
     while all.len() < count {
@@ -376,8 +376,8 @@ fn duration() -> Duration {
 
 #[test]
 fn soak_leaves_nothing_behind() {
-    // The split driver needs interfaces; where none can be made, the rest is run without it. Threads stay in the namespace of the
-    // one that made them.
+    // The split driver needs network interfaces; where none can be created, the test runs without it. New threads are in the network
+    // namespace of the thread that creates them.
     let ran = space::privileged("soak_leaves_nothing_behind", || {
         Space::new().run(|| soak(Some(Split::new())));
     });
@@ -389,7 +389,7 @@ fn soak_leaves_nothing_behind() {
 fn soak(split: Option<Split>) {
     let time = duration();
     let world = World::new(split);
-    // What the first connections make stays: threads, rings, arenas of the allocator.
+    // What the first connections create stays: threads, rings, arenas of the allocator.
     world.run(time / 4, 1);
     world.settle();
     let before = quiet(|_| false);
@@ -410,7 +410,7 @@ fn soak(split: Option<Split>) {
     assert!(counts.hostile.load(Ordering::Relaxed) > 0);
 }
 
-/// What each descriptor is, sorted, for a look at those that are too many.
+/// The target of each descriptor, sorted, for the message of a failed test.
 fn descriptors() -> Vec<String> {
     let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     let links = all.filter_map(|entry| std::fs::read_link(entry.path()).ok());
@@ -419,7 +419,7 @@ fn descriptors() -> Vec<String> {
     links
 }
 
-/// What the process holds when that satisfies, or has not changed for longer than any of the limits that are set here.
+/// The resources of the process once they satisfy `satisfies`, or their number has not changed for 3 s, longer than the timeouts set here.
 fn quiet(satisfies: impl Fn(Held) -> bool) -> Held {
     let end = Instant::now() + LIMIT;
     let (mut last, mut since) = (Held::now(), Instant::now());

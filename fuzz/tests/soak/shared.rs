@@ -1,5 +1,5 @@
-//! Connections whose receives come from one shared receive queue. Some of their peers stall in the middle of a message, and
-//! some are gone by then; the honest ones are answered all the same.
+//! Connections whose receives come from one shared receive queue. Some peers stall within a message, some of them disconnect;
+//! the conforming ones must be answered nevertheless.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use verbena::{Access, Cq, Device, Event, Listener, Memory, Pd, Qp, QpOptions, Sr
 
 use crate::{Counts, REQUEST, add, completions, device, is_hostile, mix};
 
-/// Receives of the queue, few enough for peers that stall to take all of them.
+/// Receives of the queue, few enough for stalled peers to take all of them.
 const RECEIVES: u64 = 4;
 /// Bytes of a receive.
 const ROOM: usize = 16 << 10;
@@ -89,7 +89,7 @@ impl Shared {
                 }
             }
         });
-        // What was flushed by their end goes back to the queue.
+        // Receives flushed when the queue pairs are destroyed are posted again.
         drop(all);
         let mut some = [BLANK; 16];
         while let count @ 1.. = self.got.poll(&mut some) {
@@ -105,7 +105,7 @@ impl Shared {
             && let Some(qp) = qp
         {
             let tag: [u8; 8] = self.memory.get(wc.id as usize * ROOM).unwrap();
-            // The peer may have left.
+            // Fails if the peer has disconnected.
             let _ = qp.post_send(&[send(ANSWER, Data::Inline(&tag))]);
         }
         self.receive(wc.id);
@@ -132,7 +132,7 @@ impl Shared {
             let len = 8 + mix(round + 2) as usize % (ROOM - 8);
             let gather = [memory.sge(0, len).unwrap()];
             qp.post_send(&[send(2, Data::Gather(&gather))]).unwrap();
-            // Some leave before the answer.
+            // Some disconnect before the answer.
             if !is_hostile(round + 3) {
                 let done = completions(&cq, 2);
                 let failed = done.iter().find(|wc| wc.status != Status::Success);
@@ -143,7 +143,7 @@ impl Shared {
         }
     }
 
-    /// A standard peer begins a Send and does not go on. It stays until it is failed, or is gone at once.
+    /// A peer without the extensions begins a Send and stalls. It stays until its connection is failed, or disconnects at once.
     fn stall(&self, how: u64) {
         let Ok(mut raw) = TcpStream::connect(self.listener.local().unwrap()) else {
             return;

@@ -1,5 +1,5 @@
-//! A unit of the split driver, and hosts that attach and leave: drivers with an interface, and hosts without one, some of which
-//! vanish before they have all their channels or without leaving. They are in a network namespace of the test's own.
+//! An I/O unit of the split driver, and hosts that attach and leave: drivers with an interface, and hosts without one, some of which
+//! disconnect before all their channels are connected or without a shutdown. They are in a network namespace of the test's own.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ use verbena_wire::push::Status;
 
 use crate::{Counts, LIMIT, add, config, is_hostile, mix};
 
-/// The unit's port, of UDP and of TCP.
+/// The unit's port, for UDP and TCP.
 const PORT: u16 = 7471;
 
 pub(crate) struct Split {
@@ -33,7 +33,7 @@ pub(crate) struct Split {
     unit: Option<JoinHandle<()>>,
 }
 
-// Without the settings of the environment, which the variables of this test are not.
+// `config` does not read the environment, whose variables are meant for the test.
 fn listen() -> Vec<Box<dyn Carrier>> {
     let at = (Ipv4Addr::LOCALHOST, PORT).into();
     let udp = CellCarrier::udp_listen(at, CellOptions::default()).unwrap();
@@ -72,7 +72,7 @@ impl Split {
         }
     }
 
-    /// The unit has noticed that all hosts are gone.
+    /// Waits until the unit has noticed that all hosts are gone.
     pub(crate) fn settle(&self) {
         let end = Instant::now() + LIMIT;
         let name = status::queues("unit", &self.lan).unwrap().remove(0);
@@ -86,7 +86,7 @@ impl Split {
         }
     }
 
-    /// A driver with a TAP interface, again and again: connected, and leaving in good order.
+    /// Attaches a driver with a TAP interface, and shuts it down, repeatedly.
     pub(crate) fn drive(&self, on: &AtomicBool, counts: &Counts, seed: u64) {
         let mut round = seed;
         while on.load(Ordering::Relaxed) {
@@ -118,7 +118,7 @@ impl Drop for Split {
     fn drop(&mut self) {
         self.stop.wish();
         let ended = self.unit.take().map(JoinHandle::join);
-        // A test that has failed says so itself.
+        // A panic of this test is reported instead.
         assert!(thread::panicking() || ended.is_none_or(|ended| ended.is_ok()));
     }
 }
@@ -223,7 +223,7 @@ impl Caller {
         })
     }
 
-    /// Agrees on everything, and sends a frame to all.
+    /// Connects all channels, agrees on terms, and sends a broadcast frame.
     fn exchange(&mut self, mac: Mac) {
         (0..self.channels).for_each(|channel| self.connect(channel));
         self.until("room", |caller| caller.link.has_room().then_some(()));
@@ -246,7 +246,7 @@ impl Caller {
         self.carrier.turn(Instant::now(), &mut Vec::new()).unwrap();
     }
 
-    /// Gone without a shutdown: after one channel, with all of them, or with frames on their way.
+    /// Disconnects without a shutdown: after one channel, with all of them, or with frames in transit.
     fn vanish(mut self, how: u64) {
         match how % 3 {
             0 => {

@@ -1,12 +1,11 @@
-//! The addresses at which the first side of a case is called: the loopback's, or one that other machines could call.
-//! It promises addresses of this machine as it is now, and says if there is none.
-//! It configures nothing; namespaces bring their own.
+//! The addresses at which the first side of a case is reached: the loopback's, or a global address of this machine.
+//! They are read from the system at each call, and absent if there is none. Namespaces have addresses of their own.
 
 use std::path::Path;
 
 use crate::command::Tool;
 
-/// Where to call the first side.
+/// The addresses of the first side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) v4: String,
@@ -21,7 +20,7 @@ impl Peer {
         }
     }
 
-    /// By the first IPv4 address that others could call.
+    /// With the first global IPv4 address of an interface that is up.
     pub(crate) fn own() -> Option<Peer> {
         let arguments = ["-4", "-oneline", "address", "show", "up", "scope", "global"];
         let text = Tool::new("ip").args(arguments).output().ok()?;
@@ -33,7 +32,7 @@ impl Peer {
     }
 }
 
-/// Whether this machine's loopback speaks IPv6.
+/// Whether the loopback interface has an IPv6 address.
 pub(crate) fn has_ipv6() -> bool {
     std::fs::read_to_string(Path::new("/proc/net/if_inet6"))
         .is_ok_and(|text| text.lines().any(|line| line.ends_with(" lo")))

@@ -1,41 +1,40 @@
-//! What one run of real programs is: the command lines of its sides, what disturbs them, and what they must say.
-//! It promises that everything a case depends on stands in the case: nothing is judged by a rule hidden elsewhere.
-//! It starts nothing; ports and addresses are filled in when it runs.
+//! One run of real programs: the command lines of its sides, the disturbance, and the output they must print.
+//! All criteria of a case are fields of the case. Ports and addresses are filled in when it runs.
 
 use std::time::Duration;
 
 use super::source::Source;
 
-/// Stands in an argument for the TCP port of the run; each run has its own.
+/// Placeholder in an argument for the TCP port of the run; each run has its own.
 pub(crate) const PORT: &str = "{port}";
-/// Stands in an argument for the address at which the first side is reached.
+/// Placeholder in an argument for the address at which the first side is reached.
 pub(crate) const PEER: &str = "{peer}";
 /// The same over IPv6.
 pub(crate) const PEER6: &str = "{peer6}";
-/// Stands in an argument for the folder with our own scripts.
+/// Placeholder in an argument for the folder with our scripts.
 pub(crate) const SCRIPTS: &str = "{scripts}";
 
 /// How a side must end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// With exit code 0, and nothing on standard error but the noise the side names.
+    /// With exit code 0, and no standard error but the lines in `noise`.
     Success,
-    /// With another exit code, by itself and not by a signal; it may complain on standard error.
+    /// With another exit code, not by a signal; it may print to standard error.
     Failure,
     /// By the signal that the case's disturbance sends.
     Killed,
-    /// Not before the others: it serves for ever, complains of nothing, and is killed once they have ended.
+    /// Not before the others: a server without an end, which prints no errors and is killed once the others have ended.
     Endless,
-    /// As [`Ending::Failure`], or not at all: who only waits for a peer is told nothing of its death on any adapter.
+    /// As [`Ending::Failure`], or not at all: a side that only waits for its peer gets no notice of the peer's death on any adapter.
     Bereft,
 }
 
-/// A message on standard error that is no complaint about us.
+/// A line on standard error that is not caused by Verbena.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Noise {
     /// Part of the line.
     pub(crate) part: &'static str,
-    /// Why it is there on any adapter.
+    /// Why it is printed on any adapter.
     pub(crate) reason: &'static str,
 }
 
@@ -49,15 +48,15 @@ pub(crate) struct Side {
     /// Options of `verbena run`; `None` starts the program without Verbena.
     pub(crate) launch: Option<Vec<String>>,
     pub(crate) ending: Ending,
-    /// What standard output must hold, and what not.
+    /// Text that standard output must contain, and text that it must not.
     pub(crate) says: Vec<String>,
     pub(crate) silent_about: Vec<String>,
     pub(crate) noise: Vec<Noise>,
-    /// Judges the system calls, if they are to be recorded.
+    /// Checks the system calls, if they are to be recorded.
     pub(crate) trace: Option<TraceCheck>,
 }
 
-/// Looks at the lines that strace wrote; the answer goes into the table, the complaint is a failure.
+/// Checks the lines that strace wrote; `Ok` is text for the table, `Err` a failure.
 pub(crate) type TraceCheck = fn(&str) -> Result<String, String>;
 
 impl Side {
@@ -84,7 +83,7 @@ impl Side {
         self
     }
 
-    /// What it prints to standard error wherever it runs.
+    /// Adds lines that it prints to standard error on any adapter.
     pub(crate) fn noise(mut self, noise: &[Noise]) -> Side {
         self.noise.extend(noise);
         self
@@ -112,14 +111,14 @@ pub(crate) enum Disturbance {
 /// Where the sides run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Both on this machine as it is, called by the loopback address.
+    /// Both on this machine, connected by the loopback address.
     Here,
-    /// Both on this machine, called by an address that others could call, too.
+    /// Both on this machine, connected by a global address of it.
     Own,
-    /// Each in its own network namespace, joined by a veth pair; only root can make them.
+    /// Each in its own network namespace, joined by a veth pair; needs root.
     Namespaces,
     /// As [`Place::Namespaces`], and with process and IPC namespaces of their own as containers have: a program that looks
-    /// for shared memory takes the other side for another host.
+    /// for shared memory finds the other side on another host.
     Hosts,
 }
 
@@ -145,7 +144,7 @@ pub(crate) enum Figure {
 /// One run of one or two programs.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
-    /// `family/what/how`, as the table and `--only` know it.
+    /// `family/what/how`, shown in the table and matched by `--only`.
     pub(crate) name: String,
     /// Belongs to the quick set.
     pub(crate) quick: bool,
@@ -154,7 +153,7 @@ pub(crate) struct Case {
     pub(crate) limit: Duration,
     /// The UDP port at which the server is ready, if it does not listen at [`PORT`].
     pub(crate) udp: Option<u16>,
-    /// Which side it happens to, how long after the last side started, and what it is.
+    /// Which side is disturbed, how long after the last side was started, and how.
     pub(crate) disturbance: Option<(usize, Duration, Disturbance)>,
     pub(crate) place: Place,
     /// Where the programs come from, if they are not installed.
@@ -185,7 +184,7 @@ impl Case {
         case
     }
 
-    /// The programs know their port, which is one for datagrams.
+    /// The programs use this fixed UDP port.
     pub(crate) fn ready_at_udp(mut self, port: u16) -> Case {
         self.udp = Some(port);
         self
@@ -196,13 +195,13 @@ impl Case {
         self
     }
 
-    /// Leave it out of the quick set unless the condition holds.
+    /// Puts it into the quick set only if the condition holds.
     pub(crate) fn quick_if(mut self, quick: bool) -> Case {
         self.quick = quick;
         self
     }
 
-    /// As which kind of adapter both sides see us.
+    /// The personality of the adapter, for both sides.
     pub(crate) fn personality(mut self, name: &str) -> Case {
         for side in &mut self.sides {
             side.launch = Some(["--personality", name].map(str::to_owned).to_vec());
@@ -210,7 +209,7 @@ impl Case {
         self
     }
 
-    /// Both sides encrypt by TLS, with a key that they share.
+    /// Both sides use TLS with a pre-shared key.
     pub(crate) fn encrypted(mut self) -> Case {
         for side in &mut self.sides {
             side.env.push(("VERBENA_TLS", "psk".to_owned()));
@@ -240,11 +239,11 @@ impl Case {
                 .into_iter()
                 .filter_map(|(needed, name)| needed.then_some(name)),
         )
-        // What is in our own folder we have put there.
+        // Programs in the stage's folder were put there by the run.
         .filter(|name| !name.starts_with(SCRIPTS))
     }
 
-    /// Whether a side calls the other one over IPv6.
+    /// Whether a side connects over IPv6.
     pub(crate) fn over_ipv6(&self) -> bool {
         let mut words = self.sides.iter().flat_map(|side| &side.command);
         words.any(|word| word.contains(PEER6))

@@ -1,6 +1,6 @@
 //! The programs of librdmacm for connections: `ucmatose`, `rdma_client` with `rdma_server`, and `cmtime`.
-//! It promises their defaults and a hundred connections, in both personalities, over both address families.
-//! `rping` and those for datagrams have files of their own.
+//! They run with their defaults and with a hundred connections, in both personalities, over both address families.
+//! `rping` and the programs for datagrams have files of their own.
 
 use super::case::{Case, PEER, PEER6, PORT, Place, Side};
 
@@ -35,7 +35,7 @@ fn ucmatose(word: &str, options: &[&str], peer: &str) -> Case {
             .says("data transfers complete")
             .says("return status 0")
     };
-    // By itself it hears IPv4 only.
+    // By default it listens on IPv4 only.
     let family: &[&str] = if peer == PEER6 { &["-b", "::"] } else { &[] };
     Case::pair(
         format!("cm/ucmatose/{word}"),
@@ -45,7 +45,7 @@ fn ucmatose(word: &str, options: &[&str], peer: &str) -> Case {
     .limit(60)
 }
 
-/// `rdma_create_ep` and the calls that wait by themselves.
+/// `rdma_create_ep` and the blocking calls.
 fn endpoints(word: &str) -> Case {
     let server = Side::new(["rdma_server", "-p", PORT]).says("rdma_server: end 0");
     let client = Side::new(["rdma_client", "-s", PEER, "-p", PORT]).says("rdma_client: end 0");

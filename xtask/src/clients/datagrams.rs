@@ -1,12 +1,12 @@
-//! The programs of librdmacm for datagrams: `udaddy` asks where a queue pair is, `mckey` joins a group.
-//! It promises their defaults, many connections, and the loopback and the machine's own address alike.
-//! Neither takes a port: `udaddy` has one of its own, and groups have the device's.
+//! The programs of librdmacm for datagrams: `udaddy` resolves a queue pair's number and Q_Key (SIDR), `mckey` joins a multicast group.
+//! They run with their defaults, with many connections, and bound to the loopback address.
+//! Neither takes a port: `udaddy` has a fixed one, and groups use the device's.
 
 use super::case::{Case, PEER, Side};
 
-/// Where `udaddy` listens.
+/// The port at which `udaddy` listens.
 const UDADDY: u16 = 7174;
-/// Where datagrams for groups arrive (setting `multicast_port`).
+/// The port at which datagrams for groups arrive (setting `multicast_port`).
 const GROUPS: u16 = 19999;
 
 pub(crate) fn cases() -> Vec<Case> {

@@ -1,13 +1,12 @@
-//! The cases that only look: `ibv_devices` and `ibv_devinfo -v`, in both personalities.
-//! It promises that the personality comes through by the environment and by `verbena run` alike.
-//! No traffic flows here.
+//! The cases without traffic: `ibv_devices` and `ibv_devinfo -v`, in both personalities.
+//! The personality is set by the environment and by an option of `verbena run`.
 
 use super::case::{Case, Side};
 
 /// The name of the setting in the environment.
 const PERSONALITY: &str = "VERBENA_PERSONALITY";
 
-/// Personality and what `ibv_devinfo` calls it.
+/// Personality, and the transport that `ibv_devinfo` prints for it.
 const TRANSPORTS: [(&str, &str); 2] = [("roce", "InfiniBand (0)"), ("iwarp", "iWARP (1)")];
 
 pub(crate) fn cases() -> Vec<Case> {

@@ -1,10 +1,10 @@
-//! libfabric: what `fi_info` sees of the adapter, and `fi_pingpong` over the provider `verbs` and over messages on top of it.
-//! It promises the host's own address and two namespaces, with the data compared.
-//! Never the loopback: libfabric leaves its addresses out.
+//! libfabric: what `fi_info` lists of the adapter, and `fi_pingpong` over the provider `verbs` and over messages on top of it.
+//! They run over the host's own address and in two namespaces, and compare the data.
+//! They do not use the loopback, whose addresses libfabric leaves out.
 
 use super::case::{Case, PEER, PORT, Place, Side};
 
-/// Provider, endpoint and the word for both.
+/// Endpoint type, provider, and the word for both in the case's name.
 const KINDS: &[(&str, &str, &str)] = &[("msg", "verbs", "msg"), ("rdm", "verbs;ofi_rxm", "rdm")];
 
 pub(crate) fn cases() -> Vec<Case> {

@@ -1,18 +1,18 @@
-//! One side dies or sleeps in the middle: what the other one sees of it.
-//! It promises that a death is an error completion to who sends, never a crash, and a sleep of some seconds nothing at all.
-//! The rounds are many enough that the disturbance meets a run under way.
+//! One side is killed or stopped during a run, and the behaviour of the other is checked.
+//! A sender must end with an error completion and never crash; a stop of some seconds must have no effect.
+//! The number of rounds is large enough for the disturbance to happen during the run.
 
 use std::time::Duration;
 
 use super::case::{Case, Disturbance, Ending, Figure, PEER, PORT, Side};
 use super::pingpong;
 
-/// After the start of the client.
+/// Time of the disturbance, after the start of the client.
 const MOMENT: Duration = Duration::from_millis(700);
 const SLEEP: Duration = Duration::from_secs(3);
-/// More than any machine does before the disturbance.
+/// More rounds than any machine completes before the disturbance.
 const ENDLESS: u64 = 100_000_000;
-/// A second and more at the best speed seen.
+/// At least a second at the highest speed measured.
 const ROUNDS: u64 = 150_000;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -21,7 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
         for (mode, options) in [("poll", &[][..]), ("events", &["-e"][..])] {
             let name = format!("faults/kill/rc_pingpong/{mode}/{word}");
             let case = pingpong::pair(&name, "rc", options, ENDLESS);
-            // Either of them may have nothing under way that an acknowledgement is missing for.
+            // Either side may have no unacknowledged request at that moment.
             cases.push(killed(case, victim, Ending::Bereft).quick_if(mode == "events"));
             let name = format!("faults/pause/rc_pingpong/{mode}/{word}");
             let case = pingpong::pair(&name, "rc", options, ROUNDS);
@@ -29,7 +29,7 @@ pub(crate) fn cases() -> Vec<Case> {
         }
         let name = format!("faults/kill/ib_send_bw/{word}");
         let case = bandwidth(&name, &["-n", "100000000", "-N"]);
-        // The client sends all the time; the server does nothing but receive.
+        // The client sends all the time; the server only receives.
         let ending = if victim == 0 {
             Ending::Failure
         } else {
@@ -51,7 +51,7 @@ fn bandwidth(name: &str, options: &[&str]) -> Case {
     Case::pair(name, side(&[]), side(&[PEER]))
 }
 
-/// The side is killed; how the other must end is said.
+/// Kills side `victim`; the other must end as `other` says.
 fn killed(mut case: Case, victim: usize, other: Ending) -> Case {
     for (index, side) in case.sides.iter_mut().enumerate() {
         side.says.clear();

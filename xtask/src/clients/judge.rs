@@ -1,11 +1,10 @@
-//! The judgement of one side: how it ended, what it said, what it complained about, and the number it measured.
-//! It promises a sentence for every point that is not met.
-//! It reads text only; speed is judged solely where a case names a limit.
+//! Checks one side: how it ended, its output, its standard error, and the number it measured.
+//! There is a sentence for every criterion that is not met. Speed is checked only where a case has a limit.
 
 use super::case::{Ending, Figure, Side};
 use super::process::End;
 
-/// What is wrong with the end of this side.
+/// The criteria that this side does not meet.
 pub(crate) fn side(side: &Side, end: End, output: &str, complaints: &str) -> Vec<String> {
     let mut findings: Vec<String> = ending(side.ending, end).into_iter().collect();
     if matches!(side.ending, Ending::Success | Ending::Endless) {
@@ -36,7 +35,7 @@ fn ending(wanted: Ending, end: End) -> Option<String> {
     }
 }
 
-/// The first line on standard error that nobody expects.
+/// The first line on standard error that is not in `noise`.
 fn complaint(side: &Side, complaints: &str) -> Option<String> {
     let expected = |line: &str| side.noise.iter().any(|noise| line.contains(noise.part));
     complaints

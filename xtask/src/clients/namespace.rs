@@ -1,15 +1,15 @@
-//! Two network namespaces joined by a veth pair: two machines, as far as addresses and routes go.
-//! It promises to take them away again, even after a failure, and to use names that carry our process number.
-//! It needs root; it does not touch the interfaces that are there.
+//! Two network namespaces joined by a veth pair: two machines as far as addresses and routes go.
+//! They are removed on drop, also after a failure; their names contain the process number.
+//! It needs root, and does not change existing interfaces.
 
 use anyhow::Result;
 
 use super::address::{self, Peer};
 use crate::command::Tool;
 
-/// The addresses of the two ends, from the block that is kept for documentation and tests.
+/// The addresses of the two ends, from the block reserved for documentation (RFC 5737).
 const ADDRESSES: [&str; 2] = ["198.51.100.1", "198.51.100.2"];
-/// The same for IPv6, where the machine has it.
+/// The same for IPv6 (RFC 3849), where the machine has it.
 const ADDRESSES6: [&str; 2] = ["2001:db8::1", "2001:db8::2"];
 
 /// The two namespaces.
@@ -19,12 +19,12 @@ pub(crate) struct Namespaces {
 }
 
 impl Namespaces {
-    /// The mark tells pairs of one process apart; it is short, as an interface's name has at most 15 bytes.
+    /// `mark` distinguishes pairs of one process; it is short, as an interface's name has at most 15 bytes.
     pub(crate) fn create(mark: &str) -> Result<Namespaces> {
         let id = std::process::id();
         let names = ["a", "b"].map(|end| format!("verbena-{id}-{mark}{end}"));
         let links = ["a", "b"].map(|end| format!("vb{id}{mark}{end}"));
-        // From here on the drop takes away what there is, also if a later step fails.
+        // From here on the drop removes what exists, also if a later step fails.
         let namespaces = Namespaces { names, links };
         for name in &namespaces.names {
             ip(&["netns", "add", name])?;
@@ -38,7 +38,7 @@ impl Namespaces {
             ip(&["-n", name, "address", "add", &address, "dev", link])?;
             if address::has_ipv6() {
                 let address = format!("{address6}/64");
-                // Nobody else can have the address, so nobody need be asked whether he has.
+                // No other host can have the address: duplicate address detection is skipped.
                 ip(&["-n", name, "address", "add", &address, "dev", link, "nodad"])?;
             }
             ip(&["-n", name, "link", "set", link, "up"])?;
@@ -47,7 +47,7 @@ impl Namespaces {
         Ok(namespaces)
     }
 
-    /// What to write before a command so that it runs at this end.
+    /// The words before a command that run it at this end.
     pub(crate) fn enter(&self, side: usize) -> Vec<String> {
         let name = self.names[side % self.names.len()].clone();
         let words = ["ip", "netns", "exec"].map(ToOwned::to_owned);
@@ -71,7 +71,7 @@ impl Namespaces {
 impl Drop for Namespaces {
     fn drop(&mut self) {
         for name in &self.names {
-            // A pair of interfaces goes with the first of its namespaces.
+            // Deleting the first namespace deletes the pair of interfaces.
             if let Err(error) = ip(&["netns", "del", name]) {
                 println!("cannot remove the network namespace {name}: {error:#}");
             }

@@ -1,13 +1,13 @@
 //! perftest, without rdma_cm and with it: send, write, read and atomics, latency and bandwidth, over RC and where it allows over UC and UD.
-//! It promises to run what the tool's own rules allow and nothing else; its figures are information.
-//! One figure is judged: `ib_write_lat` watches memory and never calls us, and must not collapse.
+//! Only combinations that the tools accept are run; their figures are information.
+//! One figure has a limit: `ib_write_lat` polls memory without calling the library, and depends on the adapter's threads alone.
 
 use super::case::{Case, Figure, Noise, PEER, PORT, Place, Side};
 
-/// Above this (µs) a latency that needs our thread alone counts as collapsed: it is a scheduler's slice, not a wire.
+/// Above this latency (µs) the case fails: the adapter's thread got a processor only with the scheduler's next time slice.
 const COLLAPSE: f64 = 200.0;
 
-/// The tool has a list of the adapters that it sends inline with.
+/// perftest has a list of the adapters that it sends inline with.
 pub(crate) const UNKNOWN_DEVICE: Noise = Noise {
     part: "Device not recognized to implement inline feature",
     reason: "perftest says so of every adapter that is not in its own list",
@@ -59,8 +59,8 @@ impl Tool {
 
     fn variants(self) -> Vec<Variant> {
         let mut all: Vec<Variant> = vec![("rc", &[], true)];
-        // Atomics have one size, and the tools for Write do not sleep. The tool measures the processor's clock anew
-        // for each size, which takes it half a second: all sizes are quick once only.
+        // Atomics have one size, and the tools for Write do not use events. The tool measures the processor's clock again
+        // for each size, which takes half a second: only one case with all sizes is in the quick set.
         if self.verb != "atomic" {
             let quick = self.verb == "send" && self.bandwidth;
             all.push(("all", &["-a", "-n", "50"], quick));
@@ -96,7 +96,7 @@ impl Tool {
         all
     }
 
-    /// An iWARP adapter has no atomics to offer, and the tool refuses to ask.
+    /// An iWARP adapter has no atomics, and the tool does not offer them.
     fn managed(self) -> Vec<Case> {
         let mut cases = Vec::new();
         for (name, personality) in MANAGED {
@@ -125,7 +125,7 @@ impl Tool {
     fn case(self, name: &str, options: &[&str]) -> Case {
         let program = self.program();
         let side = |last: &[&str]| {
-            // -F: the frequency of this machine's processors is none of our business.
+            // -F: do not fail on variable processor frequencies.
             let all = [&["-F", "-p", PORT][..], options, last].concat();
             let words = all.into_iter().map(str::to_owned);
             let mut side = Side::new(std::iter::once(program.clone()).chain(words));

@@ -1,15 +1,15 @@
 //! The pingpongs of ibverbs-utils: RC, UC, SRQ and UD, polling and by events, from 8 bytes to a mebibyte.
-//! It promises the ten thousand rounds of every size in the long set; in the quick set the largest have fewer.
-//! They exchange addresses over TCP, which an iWARP adapter has no use for: RoCE only.
+//! The long set has ten thousand rounds of every size; in the quick set the largest size has fewer.
+//! They exchange queue pair numbers over TCP and connect by number, which only the RoCE personality has.
 
 use super::case::{Case, Figure, PEER, PORT, Place, Side};
 
-/// What the tools are asked for everywhere: the address that index 0 of the GID table holds.
+/// Options of every run: GID index 0.
 const COMMON: [&str; 4] = ["-g", "0", "-p", PORT];
 const ROUNDS: u64 = 10_000;
 const MEBIBYTE: u64 = 1 << 20;
 
-/// The tool's letters, its sizes, and further options of its own.
+/// The name of the transport in the tool's name, its sizes, and further options.
 struct Tool {
     kind: &'static str,
     sizes: &'static [u64],
@@ -19,7 +19,7 @@ struct Tool {
 
 const STREAM: &[u64] = &[8, 64, 1024, 4096, 65536, MEBIBYTE];
 const STREAM_QUICK: &[u64] = &[8, 4096, MEBIBYTE];
-/// A datagram fits into one packet; the tool takes no more than the port's MTU.
+/// A datagram fits into one packet; the tool accepts no more than the port's MTU.
 const DATAGRAM: &[u64] = &[8, 64, 1024, 2048, 4096];
 const DATAGRAM_QUICK: &[u64] = &[8, 2048];
 
@@ -50,7 +50,7 @@ const TOOLS: &[Tool] = &[
     },
 ];
 
-/// The indices that scripts for RoCE adapters use, on each side another.
+/// The GID indices that scripts for RoCE adapters use, different on each side.
 fn other_gids() -> Vec<Case> {
     let case = |kind: &str| {
         let program = format!("ibv_{kind}_pingpong");
@@ -64,7 +64,7 @@ fn other_gids() -> Vec<Case> {
     ["rc", "ud"].map(case).into()
 }
 
-/// Connected by number, and encrypted.
+/// Connected by number, with TLS.
 fn encrypted() -> Case {
     let side = |peer: &[&str]| {
         let words = ["ibv_rc_pingpong", "-g", "0", "-p", PORT, "-c"];
@@ -101,7 +101,7 @@ pub(crate) fn cases() -> Vec<Case> {
             let options = [options, &["-e"][..]].concat();
             cases.push(pair(&name, tool.kind, &options, ROUNDS).quick_if(false));
         }
-        // A name that says what the default is: sixteen queue pairs on one shared receive queue.
+        // Explicitly with the tool's default: sixteen queue pairs on one shared receive queue.
         if tool.kind == "srq" {
             cases.push(pair("pingpong/srq/sixteen", "srq", &["-q", "16"], ROUNDS));
         }
@@ -114,7 +114,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// One of a size; what is large and quick at once has fewer rounds.
+/// A case of one size; a large one in the quick set has fewer rounds.
 fn sized(name: &str, tool: &Tool, size: u64, mode: &[&str], how: &[&str], quick: bool) -> Case {
     let size_text = size.to_string();
     let options = [&["-s", size_text.as_str()], mode, how].concat();

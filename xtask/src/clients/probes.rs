@@ -1,6 +1,6 @@
-//! Our own small programs that look for the libraries by every name, and read the adapter's sysfs files by every function.
+//! Our own small programs that open the libraries by every name, and read the adapter's sysfs files by every function.
 //! They are compiled into the stage's folder when it is filled; sources are in `xtask/clients`.
-//! No traffic flows here; counters with values are read by the script of `pyverbs`.
+//! There is no traffic; counters with values are read by the script of `pyverbs`.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ];
     let reader = |name: &str| Side::new([in_folder(name)]).says("all files read");
     let mut alone = names(&usual);
-    // Without the audit library, the links beside the libraries are what leads there.
+    // Without the audit library, the links beside the libraries are found.
     alone.launch = Some(vec!["--no-audit".to_owned()]);
     vec![
         Case::alone("names/usual", names(&usual)),
@@ -73,7 +73,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Compiles the programs; the one in C++ only if there is a compiler for it.
+/// Compiles the programs; the C++ one only if there is a compiler for it.
 pub(crate) fn build(folder: &Path) -> Result<()> {
     let gcc = |arguments: &[&str]| {
         Tool::new("gcc")
@@ -92,7 +92,7 @@ pub(crate) fn build(folder: &Path) -> Result<()> {
     ];
     let soname = format!("-Wl,-soname,{COPY}");
     gcc(&[&shared[..], &copy, &[&soname]].concat())?;
-    // The older tag comes before LD_LIBRARY_PATH in the search.
+    // DT_RPATH, not DT_RUNPATH: it is searched before LD_LIBRARY_PATH.
     let near = ["-Wl,-rpath,$ORIGIN", "-Wl,--disable-new-dtags"];
     let link = format!("./{COPY}");
     gcc(&[&shared[..], &[BUNDLED, "bundled.c", &link], &near].concat())?;

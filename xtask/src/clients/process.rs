@@ -1,6 +1,5 @@
-//! A started program: its own process group, output into files, an end that is waited for with a limit.
-//! It promises that nothing of the group is left when it is dropped, whatever happened.
-//! It judges nothing, and it signals no process but those it started.
+//! A started program: its own process group, output into files, and waiting for its end with a limit.
+//! On drop the whole process group is killed. Only processes that were started here are signalled.
 
 use std::fs::File;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -14,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::user::User;
 use crate::command::{Tool, find, quoted};
 
-/// How often an end or a listening socket is looked for.
+/// Interval of checks for an end or a listening socket.
 const TICK: Duration = Duration::from_millis(5);
 
 /// How a process ended.
@@ -22,7 +21,7 @@ const TICK: Duration = Duration::from_millis(5);
 pub(crate) enum End {
     Code(i32),
     Signal(i32),
-    /// It had not ended when the limit came, and was killed.
+    /// It had not ended at the limit, and was killed.
     Late,
 }
 
@@ -32,7 +31,7 @@ pub(crate) struct Start<'a> {
     pub(crate) env: &'a [(&'static str, String)],
     pub(crate) user: User,
     pub(crate) folder: &'a Path,
-    /// The files with its output begin with this.
+    /// Prefix of the names of its output files.
     pub(crate) label: &'a str,
 }
 
@@ -53,7 +52,7 @@ impl Start<'_> {
         let err = self.folder.join(format!("{}.err", self.label));
         let mut command = Command::new("setpriv");
         command
-            // If we are interrupted, it must not run on.
+            // It must not survive this process.
             .args(["--pdeathsig", "KILL"])
             .args(self.command)
             .envs(self.env.iter().map(|(name, value)| (name, value)))
@@ -63,9 +62,9 @@ impl Start<'_> {
             .stderr(create(&err)?)
             .process_group(0);
         if let User::Other(id) = self.user {
-            // Without a word on groups, `uid` also clears the supplementary ones.
+            // `uid` also clears the supplementary groups if none are set.
             command.uid(id).gid(id);
-            // Ours is not for this user to read.
+            // Our home directory is not readable for this user.
             command.env("HOME", self.folder);
         }
         let child = command
@@ -90,12 +89,12 @@ fn create(path: &Path) -> Result<File> {
 }
 
 impl Process {
-    /// Wait until it listens on the TCP port, in whatever network namespace it is; `false` if it ended or the time did.
+    /// Waits until it listens on the TCP port, in its network namespace; `false` if it ended or the time has passed.
     pub(crate) fn listens(&mut self, port: u16, until: Instant) -> Result<bool> {
         self.awaits(["tcp", "tcp6"], |text| listening(text, port), until)
     }
 
-    /// Wait until somebody receives at the UDP port there.
+    /// Waits until a socket is bound to the UDP port in its network namespace.
     pub(crate) fn receives(&mut self, port: u16, until: Instant) -> Result<bool> {
         self.awaits(["udp", "udp6"], |text| bound(text, port), until)
     }
@@ -127,7 +126,7 @@ impl Process {
         Ok(self.end)
     }
 
-    /// Wait for its end; after the time it is killed, its stacks printed first if that is wanted and gdb is there.
+    /// Waits for its end; after the limit it is killed. With `stacks` its stacks are printed before, if gdb is installed.
     pub(crate) fn wait(&mut self, until: Instant, stacks: bool) -> Result<End> {
         while Instant::now() < until {
             if let Some(end) = self.end_now()? {
@@ -147,10 +146,10 @@ impl Process {
         Ok(End::Late)
     }
 
-    /// To the whole group.
+    /// Signals the whole group.
     pub(crate) fn signal(&self, signal: Signal) {
         if self.end.is_none() {
-            // It may have ended in this moment: that shows when it is waited for.
+            // Fails if it has just ended, which `wait` reports.
             let _ = kill_process_group(self.group, signal);
         }
     }
@@ -181,7 +180,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Children of a process that has ended may still be there, so the group is signalled in any case.
+        // Children of a process that has ended may remain, so the group is signalled in any case.
         let _ = kill_process_group(self.group, Signal::KILL);
         let _ = self.child.wait();
     }
@@ -196,7 +195,7 @@ impl End {
     }
 }
 
-/// Programs may print what is not UTF-8.
+/// The output need not be UTF-8.
 fn read(path: &Path) -> String {
     std::fs::read(path).map_or_else(
         |error| format!("({}: {error})", path.display()),

@@ -1,6 +1,6 @@
-//! Our own scripts on `python3-pyverbs`: the objects of verbs through yet another language, with every byte checked.
-//! It promises traffic of each kind between two queue pairs of one process.
-//! The interpreter is Debian's, since that is where the package is.
+//! Our own scripts on `python3-pyverbs`: the verbs objects through Python bindings, with every byte checked.
+//! They have traffic of each kind between two queue pairs of one process.
+//! The interpreter is Debian's, for which the package is built.
 
 use super::case::{Case, SCRIPTS, Side};
 

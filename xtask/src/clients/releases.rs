@@ -1,6 +1,6 @@
-//! Programs of another release: its packages are fetched and unpacked beside ours, and run with its own loader and C library.
-//! It promises that what is loaded comes from that release, all but our two libraries, and that the system stays as it is.
-//! It knows no archive but those that apt is configured with; a release they do not carry is a loud skip.
+//! Programs of another release: its packages are downloaded, unpacked into the stage's folder, and run with its own loader and C library.
+//! All libraries but our two come from that release, and the system is not changed.
+//! Only archives that apt is configured with are used; the cases of a release they do not carry are skipped.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use crate::command::Tool;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Release {
     pub(crate) name: &'static str,
-    /// As its archive calls it.
+    /// Its name in the archive.
     suite: &'static str,
     /// The programs and everything they load.
     packages: &'static [&'static str],
@@ -41,7 +41,7 @@ const RELEASES: &[Release] = &[Release {
     ],
 }];
 
-/// Who signs what Debian publishes.
+/// The keys that sign Debian's archives.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// Below the folder of a release.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
@@ -105,7 +105,7 @@ impl Release {
         cases
     }
 
-    /// The release's own loader is told where to look: ours first, then its own.
+    /// The release's own loader searches our libraries first, then its own.
     fn side(&self, program: &str, options: &[&str]) -> Side {
         let tree = format!("{SCRIPTS}/{}", self.name);
         let libraries = format!("{tree}/{LIBRARIES}");
@@ -121,7 +121,7 @@ impl Release {
         side
     }
 
-    /// Fetch the packages into `apt` and unpack them as `tree`.
+    /// Downloads the packages into `apt` and unpacks them as `tree`.
     pub(super) fn unpack(&self, apt: &Path, tree: &Path) -> Result<()> {
         ensure!(cfg!(target_arch = "x86_64"), "only x86-64 is known here");
         for part in [
@@ -144,7 +144,7 @@ impl Release {
         told(download.current_dir(&packages), || {
             format!("the suite {suite} lacks a package, or it did not come")
         })?;
-        // Elsewhere first: a half unpacked tree must not be taken for one.
+        // Unpacked elsewhere first: a partly unpacked tree must not be used.
         let half = apt.join("tree");
         for entry in std::fs::read_dir(&packages)? {
             let unpack = Tool::new("dpkg-deb").arg("--extract");
@@ -155,7 +155,7 @@ impl Release {
     }
 }
 
-/// An error without apt's own words, which name archives; those go to the terminal.
+/// An error without apt's message, which names archives; the message is printed to the terminal.
 fn told(tool: Tool, what: impl FnOnce() -> String) -> Result<()> {
     tool.run_quietly().map_err(|error| {
         println!("{error:#}");
@@ -163,7 +163,7 @@ fn told(tool: Tool, what: impl FnOnce() -> String) -> Result<()> {
     })
 }
 
-/// With every folder that apt writes to below this one.
+/// apt-get with every folder that it writes to below `folder`.
 fn apt_get(folder: &Path, seconds: u32) -> Tool {
     let mut tool = Tool::new("timeout").args([&seconds.to_string(), "apt-get", "-q"]);
     let at = |part: &str| -> PathBuf { folder.join(part) };
@@ -180,7 +180,7 @@ fn apt_get(folder: &Path, seconds: u32) -> Tool {
     tool
 }
 
-/// Where apt gets this system's own release from.
+/// The archive from which apt gets this system's own release.
 fn archive() -> Result<String> {
     let system = std::fs::read_to_string("/etc/os-release").context("cannot tell the release")?;
     let own = system

@@ -1,10 +1,10 @@
-//! `rping`: a thousand rounds with their data compared, from the smallest size to the largest, and a server with many clients.
-//! It promises both address families, queue pairs that the program makes itself, and two namespaces.
-//! Its speed is not judged: every round prints a line.
+//! `rping`: a thousand rounds with data compared, from the smallest size to the largest, and a server with many clients.
+//! Cases cover both address families, queue pairs that the program creates itself, and two namespaces.
+//! Speed is not checked: every round prints a line.
 
 use super::case::{Case, Noise, PEER, PEER6, PORT, Place, Side};
 
-/// What the program tells on standard error of every connection that ends.
+/// What the program prints to standard error for every connection that ends.
 pub(crate) const TALK: &[Noise] = &[
     Noise {
         part: "DISCONNECT EVENT",
@@ -16,7 +16,7 @@ pub(crate) const TALK: &[Noise] = &[
     },
 ];
 
-/// The program sizes both its buffers by it, and takes no more than one byte less than 64 KiB.
+/// The size of both its buffers; the program accepts at most 65535.
 const SIZES: &[(&str, bool)] = &[
     ("64", true),
     ("1000", false),
@@ -62,7 +62,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// The options are for both sides; the client says the last round's words.
+/// The options are for both sides; the client must print `last`.
 fn pair(name: &str, options: &[&str], peer: &str, last: &str) -> Case {
     let side =
         |own: &[&str]| Side::new([&["rping", "-p", PORT], own, options].concat()).noise(TALK);
@@ -70,12 +70,12 @@ fn pair(name: &str, options: &[&str], peer: &str, last: &str) -> Case {
     Case::pair(name, server, side(&["-c", "-a", peer]).says(last)).limit(60)
 }
 
-/// The address at which a server hears all of a family.
+/// The address at which a server accepts all connections of a family.
 fn any(peer: &str) -> &'static str {
     if peer == PEER6 { "::" } else { "0.0.0.0" }
 }
 
-/// A server that stays, and a script that is its clients.
+/// A persistent server, and a script that starts its clients.
 fn persistent(name: &str, script: &str, options: &[&str]) -> Case {
     let server = ["rping", "-s", "-P", "-p", PORT];
     let server = Side::new([&server[..], options].concat())
@@ -93,7 +93,7 @@ fn one_after_another() -> String {
     )
 }
 
-/// A moment apart: the program keeps one request at a time, and forgets one that another follows too soon.
+/// A tenth of a second apart: the program holds one request at a time, and loses one that another follows too soon.
 fn at_once() -> String {
     format!(
         "for i in $(seq 20); do rping -c -a {PEER} -p {PORT} -C 1000 -V & all=\"$all $!\"; sleep 0.1; done; \

@@ -1,10 +1,10 @@
-//! The programs of librdmacm that use rsockets, and programs that know nothing of them under the socket shim (docs/rsockets.md).
-//! It promises data that was compared: rstream and riostream verify, copies have equal checksums.
-//! Their speed is not judged; the long set has all sizes and the large file.
+//! The programs of librdmacm that use rsockets, and socket programs under the shim (docs/rsockets.md).
+//! Cases with `-T v` verify the data, and copied files must be equal; the other cases check that the programs end without an error.
+//! Speed is not checked; the long set has all sizes and the large file.
 
 use super::case::{Case, PEER, PORT, Side};
 
-/// rstream's and riostream's ways to wait, by their letters, and whether one belongs to the quick set.
+/// Options of rstream and riostream for their ways to wait, and whether a case belongs to the quick set.
 const WAYS: &[(&str, &[&str], bool)] = &[
     ("both", &[], true),
     ("async", &["-T", "a"], true),
@@ -26,7 +26,7 @@ pub(crate) fn cases() -> Vec<Case> {
             }
         }
     }
-    // One question at a time: riostream looks at memory instead of calling, and uses it as soon as the last byte is there.
+    // One message at a time: riostream polls memory instead of calling the library, and reads it as soon as the last byte has its value.
     for program in ["rstream", "riostream"] {
         let name = format!("{program}/questions");
         let few = ["-S", "64", "-C", "1", "-I", "100"];
@@ -34,14 +34,14 @@ pub(crate) fn cases() -> Vec<Case> {
     }
     let few = ["-T", "v", "-I", "20", "-C", "5", "-S", "65536"];
     cases.push(streams("rstream/tls", "rstream", &few).encrypted());
-    // Small sends that leave together.
+    // Small sends, which are coalesced.
     let small = ["-T", "v", "-S", "64", "-C", "20000", "-I", "1"];
     cases.push(streams("rstream/small", "rstream", &small));
     for (way, options) in [
         ("format", &["-f", "ip"][..]),
         ("keepalive", &["-k", "5"]),
         ("not-inline", &["-i", "0"]),
-        // Plain sockets of the system, which we must not disturb.
+        // Plain sockets of the system, which must not be affected.
         ("sockets", &["-T", "s"]),
         ("fork", &["-T", "f"]),
     ] {
@@ -95,7 +95,7 @@ fn streams(name: &str, program: &str, options: &[&str]) -> Case {
     Case::pair(name, side(&[]), client).limit(60)
 }
 
-/// A script of the shell, under `verbena run`.
+/// A shell script, under `verbena run`.
 fn script(name: &str, text: &str) -> Case {
     Case::alone(name, Side::new(["sh", "-c", text]).says("done"))
 }
@@ -108,7 +108,7 @@ fn shimmed(name: &str, text: &str) -> Case {
     case
 }
 
-/// A file there and compared; its server never ends by itself.
+/// Copies a file and compares it; the server does not end by itself.
 fn copy(mebibytes: u32) -> String {
     format!(
         "d=$(mktemp -d) && cd $d || exit 1; rcopy -p {PORT} >server.txt & s=$!; \

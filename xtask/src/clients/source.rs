@@ -24,7 +24,7 @@ impl Source {
         }
     }
 
-    /// Have its programs below the folder, if they are not there yet; otherwise say why not.
+    /// Provides its programs below the folder, if they are not there yet; returns why this is not possible.
     pub(crate) fn obstacle(&self, folder: &Path) -> Option<String> {
         let error = self.fetch(folder).err()?;
         Some(format!(

@@ -1,6 +1,6 @@
-//! The folder a run of the clients works in: libraries, the `verbena` command, our scripts, and the programs' output.
-//! It promises that an ordinary user can read it and run what is in it, and that it is gone when the run ends.
-//! It refuses to use the target folder directly, which may lie where only its owner can look.
+//! The folder of a run of the clients: libraries, the `verbena` command, our scripts, and the programs' output.
+//! An ordinary user can read it and run the programs in it, and it is removed when the run ends.
+//! The target folder is not used directly, because it may not be accessible to other users.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::dropin;
 use crate::workspace::Workspace;
 
 const COMMAND: &str = "verbena";
-/// Where our own scripts are kept in the source tree.
+/// The folder of our scripts in the source tree.
 const SCRIPTS: &str = "xtask/clients";
 
 /// The folder, filled.
@@ -21,7 +21,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Copy everything into a new folder; the libraries must have been made.
+    /// Copies everything into a new folder; the libraries must have been built.
     pub(crate) fn fill(workspace: &Workspace) -> Result<Stage> {
         let name = format!("verbena-clients-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
@@ -32,7 +32,7 @@ impl Stage {
             stage.copy(&dropin::folder(workspace).join(library))?;
         }
         dropin::make_links(&stage.folder)?;
-        // As the tests had it made, with the features that the whole workspace asks for: alone it would be compiled again.
+        // Built with the features of the whole workspace, as for the tests: built alone it would be compiled again.
         let beside = ["test", "--workspace", "--no-run", "--test", "commands"];
         workspace.cargo().args(beside).run()?;
         stage.copy(&workspace.target.join("debug").join(COMMAND))?;
@@ -43,7 +43,7 @@ impl Stage {
             stage.copy(&entry?.path())?;
         }
         probes::build(&stage.folder)?;
-        // The output files are ours, but strace writes its own as the user who runs it.
+        // The output files are created by this process, but strace creates its own as the user that runs it.
         open_to(&stage.folder, 0o1777)?;
         Ok(stage)
     }

@@ -1,6 +1,5 @@
-//! The result of a run as a table: on the terminal while it goes, and as the page `docs/clients.md`.
-//! It promises a row for everything that was to run, skipped and failed ones included.
-//! It draws no conclusions: who wants a yes or no asks the accounts.
+//! The result of a run as a table: on the terminal during the run, and as the page `docs/clients.md`.
+//! It has a row for every case of the run, including skipped and failed ones.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -81,7 +80,7 @@ pub(crate) fn page(accounts: &[Account], cases: &[&Case], head: &str) -> String 
     text + &excuses(cases)
 }
 
-/// What may stand on standard error, and why.
+/// Lines accepted on standard error, and why.
 fn excuses(cases: &[&Case]) -> String {
     let mut reasons: BTreeMap<&str, &str> = BTreeMap::new();
     for noise in cases

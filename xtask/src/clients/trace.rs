@@ -1,13 +1,13 @@
-//! System calls, as strace sees them: none of ours while a program is idle, and only sockets and timers while it polls.
-//! It promises to look at our threads and at the moments between two marks that the script writes.
-//! What the program itself calls is its own affair.
+//! System calls, as recorded by strace: none of our threads while a program is idle, and only sockets and timers while it polls.
+//! The idle phase is between two marks that the script writes.
+//! The calls of the program's own thread are not checked there.
 
 use std::collections::BTreeMap;
 
 use super::case::Case;
 use super::{pingpong, pyverbs};
 
-/// What the script writes to standard output before and after its rest.
+/// What the script writes to standard output before and after the idle phase.
 const BEGIN: &str = "rest begins";
 const END: &str = "rest ends";
 
@@ -37,9 +37,9 @@ const ALLOWED: &[&str] = &[
     "restart_syscall",
 ];
 
-/// What is called when a loan changes hands: on a busy machine a polling thread is kept away for longer than it may be, and
-/// its connections go back to a shard; the thread itself asks whether it was preempted. Each not more often than once in so
-/// many calls.
+/// Called when a group is lent or returned: on a busy machine a polling thread is preempted for longer than allowed, and
+/// its connections return to a shard; the thread itself checks whether it was preempted. Each at most once in this many
+/// calls.
 const RARE: (&[&str], usize) = (&["epoll_ctl", "getrusage"], 8);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -52,7 +52,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![Case::alone("trace/idle", rest), polling]
 }
 
-/// Between the marks only the script's own thread may call anything.
+/// Between the marks only the script's own thread may make system calls.
 fn idle(trace: &str) -> Result<String, String> {
     let own = trace
         .lines()
@@ -77,13 +77,13 @@ fn idle(trace: &str) -> Result<String, String> {
     }
 }
 
-/// What a shard opens when a polling thread is missed: it looks whether the thread waits for a processor, which happens on a
-/// busy machine only (`crates/engine/src/sys/glance.rs`). Calls that follow from each look, one each.
+/// Opened by a shard when a polling thread is late: it checks whether the thread waits for a processor, which happens on a
+/// busy machine only (`crates/engine/src/sys/glance.rs`). Each check is followed by at most one of each of these calls.
 const LOOKS: &str = "\"/proc/self/task/";
 const OPENS: &[&str] = &["open", "openat"];
 const AFTER_A_LOOK: &[&str] = &["close", "fcntl"];
 
-/// In the middle half of the record, by what is called.
+/// Checks the middle half of the record by call.
 fn polling(trace: &str) -> Result<String, String> {
     let lines: Vec<&str> = trace.lines().collect();
     let quarter = lines.len() / 4;
@@ -103,7 +103,7 @@ fn polling(trace: &str) -> Result<String, String> {
     let tolerated = |name: &str, count: usize| {
         ALLOWED.contains(&name)
             || RARE.0.contains(&name) && count * RARE.1 <= all
-            // One look may have begun before the middle half, in each of our threads that look.
+            // One check may have begun before the middle half, in each of our threads.
             || AFTER_A_LOOK.contains(&name) && looks > 0 && count <= looks + 2
     };
     let strange = calls.iter().find(|(name, count)| !tolerated(name, **count));

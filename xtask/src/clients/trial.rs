@@ -1,6 +1,6 @@
-//! One case, run as one user: its processes started in order, disturbed, waited for and judged.
-//! It promises an end within the case's limit, and an account of everything the programs said if they failed.
-//! It refuses to pass what it could not run: that is a skip with a reason.
+//! One case, run as one user: its processes are started in order, disturbed, waited for and checked.
+//! It ends within the case's limit, and prints the output of the programs if they failed.
+//! A case that cannot run is skipped with a reason, never passed.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -20,10 +20,10 @@ use crate::command::find;
 /// How long a server may take until it listens.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a server that never ends has after its last client, to crash or to complain.
+/// How long a server without an end is watched after its last client, for a crash or an error message.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// What to write before a command so that it shares neither processes, memory nor temporary files with others. Process numbers repeat
+/// The words before a command that give it its own processes, shared memory and temporary files. Process numbers repeat
 /// from one such host to the next, and Open MPI names its temporary files after them.
 const OWN_HOST: [&str; 11] = [
     "unshare",
@@ -39,7 +39,7 @@ const OWN_HOST: [&str; 11] = [
     "sh",
 ];
 
-/// What became of it.
+/// The result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// With the figure for the table, or nothing.
@@ -54,7 +54,7 @@ pub(crate) struct Trial<'a> {
     pub(crate) user: User,
 }
 
-/// How it went.
+/// A trial that was run.
 pub(crate) struct Account {
     pub(crate) name: String,
     pub(crate) user: User,
@@ -88,7 +88,7 @@ impl Trial<'_> {
         if let Some(name) = missing {
             return Some(format!("`{name}` is not installed"));
         }
-        // What a source brings is not there yet.
+        // The programs of a source are not there yet.
         let own = self.case.sides.iter().map(Side::program);
         let own = own.filter_map(|name| name.strip_prefix(SCRIPTS)?.strip_prefix('/'));
         let ours = self.case.source.is_none();
@@ -154,9 +154,9 @@ impl Trial<'_> {
         self.disturb(&mut processes)?;
         let mut findings = Vec::new();
         let mut ends = Vec::new();
-        // The client first: once it has ended, its server has little time left to need.
+        // The client first: once it has ended, its server ends soon.
         for (process, side) in processes.iter_mut().zip(&self.case.sides).rev() {
-            // Where nothing may happen, nobody needs to see where it hangs.
+            // No stacks of a side that may go on without end.
             let curious = !matches!(side.ending, Ending::Bereft | Ending::Endless);
             let until = match side.ending {
                 Ending::Endless => until.min(Instant::now() + LAST_WORDS),
@@ -242,7 +242,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Everything a person needs to see why.
+    /// Prints what is needed to find the cause.
     fn tell(&self, processes: &[Process], findings: &[String]) {
         let mut text = format!("!!! {} as {}:\n", self.case.name, self.user);
         for finding in findings {
@@ -260,7 +260,7 @@ impl Trial<'_> {
     }
 }
 
-/// The last lines, where the trouble is.
+/// The last lines.
 fn tail(text: &str) -> Vec<&str> {
     const LINES: usize = 40;
     let lines: Vec<&str> = text.lines().collect();

@@ -1,6 +1,6 @@
-//! UCX: whether it sees the adapter, and its own benchmark over `rc_verbs` and `ud_verbs`, at the lower (UCT) level and at the upper (UCP).
-//! It promises the counter-test too: without the shim UCX finds no device file and skips the adapter.
-//! Connections through rdma_cm are no part of it yet, nor are atomics, which UCX does not offer over `rc_verbs`.
+//! UCX: whether it lists the adapter, and its own benchmark over `rc_verbs` and `ud_verbs`, at the lower (UCT) level and at the upper (UCP).
+//! The counter-test is included: without the shim UCX finds no device file and skips the adapter.
+//! Not covered are connections through rdma_cm, and atomics, which UCX does not offer over `rc_verbs`.
 
 use super::case::{Case, PEER, PORT, Side};
 
@@ -80,7 +80,7 @@ const UPPER: &[(&str, &[&str], bool)] = &[
     ("stream_bw", &["-n", "2000", "-s", "65536"], false),
 ];
 
-/// The upper level chooses itself among what it is allowed.
+/// The upper level selects among the transports that it is allowed.
 fn upper(test: &str, further: &[&str]) -> Case {
     let side = |last: &[&str]| {
         let head = ["ucx_perftest", "-t", test, "-w", "100", "-p", PORT];

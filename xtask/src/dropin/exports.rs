@@ -1,15 +1,14 @@
-//! What the drop-in libraries export, as `crates/capi/exports` says it: names, nodes, and which of them is the default.
-//! It promises that a table which contradicts itself is refused with the line at fault.
-//! It refuses to know what a name does.
+//! What the drop-in libraries export, as listed in `crates/capi/exports`: names, nodes, and which of them is the default.
+//! A table that contradicts itself is an error with its line.
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// How a name stands in a node.
+/// The binding of a name in a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Standing {
-    /// What a program gets that is linked today: `name@@NODE`.
+    /// For programs that are linked today: `name@@NODE`.
     Default,
-    /// Found only by programs that ask for this very node: `name@NODE`.
+    /// Only for programs that need this very node: `name@NODE`.
     Compat,
 }
 
@@ -42,7 +41,7 @@ impl Node {
         self.name.contains("_PRIVATE_")
     }
 
-    /// The function that stands behind a name in this node. What programs of 2006 were linked to has one of its own.
+    /// The function that implements a name in this node. Compatibility names, which programs of 2006 were linked to, have functions of their own.
     pub(crate) fn target(&self, export: &Export) -> String {
         match export.standing {
             Standing::Compat if !self.is_private() => format!("verbena_old_{}", export.name),

@@ -1,6 +1,6 @@
-//! Cargo makes a static library, gcc makes shared ones of it: rustc's own way leaves no room for versions (docs/dropin.md).
-//! It promises to link only when something changed, and to replace a library in one step, so that who runs on it keeps the old.
-//! It refuses to guess: without a C compiler it says so before anything is built.
+//! Cargo builds a static library, and gcc links shared ones from it: rustc's own linking has no symbol versions (docs/dropin.md).
+//! It links only if an input has changed, and replaces a library atomically, so that running programs keep the old one.
+//! Without a C compiler it fails before anything is built.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::{ALIASES, AUDIT, LIBIBVERBS, LIBRARIES, LIBRDMACM, PRELOAD, SHIM, fol
 use crate::command::{Tool, find};
 use crate::workspace::Workspace;
 
-/// What every library is linked with. `nodelete`: threads of ours must not lose their code when a program closes us.
+/// Options of every library. `nodelete`: our threads must keep their code when a program calls dlclose.
 const SHARED: &[&str] = &[
     "-shared",
     "-Wl,-z,relro,-z,now,-z,nodelete",
@@ -34,7 +34,7 @@ pub(super) struct Linker<'a> {
     workspace: &'a Workspace,
     gcc: PathBuf,
     profile: &'static str,
-    /// What is made on the way.
+    /// Intermediate files.
     work: PathBuf,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Linker<'a> {
         })
     }
 
-    /// The static libraries.
+    /// Builds the static libraries.
     pub(super) fn compile(&self) -> Result<()> {
         self.workspace
             .cargo()
@@ -74,7 +74,7 @@ impl<'a> Linker<'a> {
             .run()
     }
 
-    /// Of the libraries without an adapter: panics abort.
+    /// The profile of the libraries without an adapter: panics abort.
     fn preload_profile(&self) -> String {
         format!("{}-preload", self.profile)
     }
@@ -88,8 +88,8 @@ impl<'a> Linker<'a> {
         folder.join(format!("lib{crate_name}.a"))
     }
 
-    /// Global names that the Rust library defines. By readelf: nm would hand the objects to a compiler's plug-in, if the
-    /// machine has one, and such a plug-in cannot read those of a younger compiler.
+    /// Global names that the Rust library defines. By readelf: nm would pass the objects to a compiler's plug-in, if the
+    /// machine has one, and such a plug-in cannot read those of a newer compiler.
     pub(super) fn defined(&self) -> Result<BTreeSet<String>> {
         let text = Tool::new("readelf")
             .args(["--wide", "--symbols"])
@@ -98,7 +98,7 @@ impl<'a> Linker<'a> {
         Ok(text.lines().filter_map(global).map(str::to_owned).collect())
     }
 
-    /// Make the shared libraries, unless they are younger than all that they are made of.
+    /// Links the shared libraries, unless they are newer than all their inputs.
     pub(super) fn link(
         &self,
         verbs: &Exports,
@@ -131,7 +131,7 @@ impl<'a> Linker<'a> {
         let shim_map = self.workspace.root.join("crates/shim/exports.map");
         let preload_map = self.workspace.root.join("crates/preload/exports.map");
         let audit_map = self.workspace.root.join("crates/audit/exports.map");
-        // Ourselves too: the way of linking is written here.
+        // This program too: the link commands are part of it.
         let inputs = [
             self.archive("verbena_capi"),
             self.archive("verbena_shim"),
@@ -186,7 +186,7 @@ impl<'a> Linker<'a> {
         self.whole(tool, "verbena_capi").args(SYSTEM).run()
     }
 
-    /// No code but jumps, so neither C library nor start files.
+    /// Only jumps, so neither C library nor start files.
     fn librdmacm(&self) -> Result<()> {
         self.gcc(LIBRDMACM, Path::new("librdmacm.map"))
             .args(["-nostdlib", "-nostartfiles", "librdmacm.s"])
@@ -205,7 +205,7 @@ impl<'a> Linker<'a> {
             .run()
     }
 
-    /// No code at all: who asks for symbols finds those of the libraries that it needs.
+    /// No code at all: a lookup of symbols finds those of the libraries that it needs.
     fn alias(&self, name: &str) -> Result<()> {
         self.gcc(name, Path::new("alias.map"))
             .args(["-s", "-nostdlib", "-nostartfiles", "alias.s"])
@@ -216,7 +216,7 @@ impl<'a> Linker<'a> {
     }
 
     fn preloaded(&self, name: &str, crate_name: &str, map: &Path) -> Result<()> {
-        // Without the names and lines of the standard library: nobody debugs a few comparisons.
+        // Without symbols and line numbers, most of which are those of the standard library.
         let tool = self.gcc(name, map).arg("-s");
         self.whole(tool, crate_name).args(SYSTEM).run()
     }
@@ -231,7 +231,7 @@ fn global(line: &str) -> Option<&str> {
     }
 }
 
-/// Whether the file had to be written anew.
+/// Returns whether the file had to be written.
 fn write_if_changed(path: &Path, text: &str) -> Result<bool> {
     if std::fs::read_to_string(path).is_ok_and(|old| old == text) {
         return Ok(false);

@@ -1,6 +1,5 @@
-//! What the linker is given beside the Rust library: version scripts, and assembly for names that live in several nodes.
-//! It promises texts that depend on the tables alone, so that the same tables give the same library.
-//! It refuses to write files; who calls does.
+//! Inputs of the linker besides the Rust library: version scripts, and assembly for names that are in several nodes.
+//! The texts depend on the tables alone, so that the same tables give the same library. The caller writes the files.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,15 +8,15 @@ use anyhow::{Context, Result};
 
 use super::exports::{Exports, Kind, Standing};
 
-/// The node of what our librdmacm takes from our libibverbs: with anybody else's it does not load, instead of misbehaving.
+/// The node of what our librdmacm takes from our libibverbs: with another libibverbs it fails to load instead of misbehaving.
 pub(crate) const OWN_NODE: &str = "VERBENA_PRIVATE_1";
 
-/// What stands behind a name of librdmacm.
+/// The function that implements a name of librdmacm.
 pub(crate) fn behind(name: &str) -> String {
     format!("verbena_{name}")
 }
 
-/// The script that says which name is exported in which node; `own` are names for our own node.
+/// The version script: which name is exported in which node; `own` are names for our own node.
 pub(crate) fn script(exports: &Exports, own: &[String]) -> String {
     let mut text = String::new();
     // Everything else is hidden by the last node: in the first it would hide that node's compatibility names too.
@@ -56,7 +55,7 @@ fn push_node(text: &mut String, node: &str, names: &[&str], rest: &str, last: &s
     let _ = writeln!(text, "{rest}}}{last};");
 }
 
-/// How a jump to a function of the same or another library is written here.
+/// A jump to a function of the same or another library, in the assembly of `arch`.
 fn jump(arch: &str) -> Result<&'static str> {
     let jumps = [("x86_64", "jmp TARGET@PLT"), ("aarch64", "b TARGET")];
     let found = jumps.iter().find(|(name, _)| *name == arch);
@@ -65,7 +64,7 @@ fn jump(arch: &str) -> Result<&'static str> {
         .with_context(|| format!("the drop-in libraries are not written for {arch} yet"))
 }
 
-/// Assembly for what a version script cannot say: a name in a second node, and data that all nodes share.
+/// Assembly for what a version script cannot express: a name in a second node, and data that all nodes share.
 pub(crate) fn aliases(exports: &Exports, arch: &str) -> Result<String> {
     let jump = jump(arch)?;
     let mut text = String::from("    .text\n");
@@ -116,7 +115,7 @@ fn function(text: &mut String, name: &str, target: &str, jump: &str) {
     let _ = writeln!(text, "{name}:\n    {jump}\n    .size {name}, . - {name}");
 }
 
-/// librdmacm: every name is a jump to what stands behind it in libibverbs.
+/// librdmacm: every name is a jump to its implementation in libibverbs.
 pub(crate) fn forwarder(exports: &Exports, arch: &str) -> Result<String> {
     let jump = jump(arch)?;
     let mut text = String::from("    .text\n");
@@ -127,7 +126,7 @@ pub(crate) fn forwarder(exports: &Exports, arch: &str) -> Result<String> {
     Ok(text)
 }
 
-/// Definitions for names that should be real and are not there yet: each says so when it is called, and fails.
+/// Definitions for names without an implementation: each prints a message when it is called, and fails.
 pub(crate) fn fallbacks(missing: &[String]) -> String {
     let mut text = String::from("#include <errno.h>\n#include <stdio.h>\n");
     for name in missing {

@@ -1,6 +1,6 @@
-//! What counts mean beside the kept ones: as before, more, or fewer.
-//! More than the tolerance is a failure that says both numbers and what to do; fewer is a note, so that the gain is kept.
-//! It refuses to pass over a scenario that stands on one side only.
+//! Compares counts with the kept ones: the same, more, or fewer.
+//! More than the tolerance is a failure with both numbers and the remedy; fewer is a note, so that the file is updated.
+//! A scenario on one side only is a failure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -32,7 +32,7 @@ fn verdict(kept: u64, counted: u64) -> Verdict {
     }
 }
 
-/// Judge every scenario before failing, so that one run shows them all.
+/// Compares every scenario before failing, so that one run shows all of them.
 pub(super) fn outcome(
     kept: &Record,
     here: &Maker,
@@ -78,7 +78,7 @@ fn failure(faults: &[String], kept: &Record, here: &Maker) -> String {
          `cargo xtask instructions --write` and say why in the commit",
         faults.join("; ")
     );
-    // Another compiler makes other code, and the change at hand may be innocent.
+    // Another compiler generates other code, which may be the cause.
     if kept.made.rustc != here.rustc {
         let _ = write!(
             text,
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(verdict(1000, 1051), Verdict::More);
         assert_eq!(verdict(1000, 950), Verdict::Same);
         assert_eq!(verdict(1000, 949), Verdict::Fewer);
-        // One more of fourteen is seven per cent.
+        // 15 is 7 % above 14.
         assert_eq!(verdict(14, 15), Verdict::More);
         assert_eq!(verdict(u64::MAX, u64::MAX), Verdict::Same);
     }
@@ -179,7 +179,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("--write"), "{text}");
-        // A gain does not hide a loss.
+        // A decrease does not hide an increase.
         let text = fault(
             &[("a", 1000), ("b", 10)],
             &[("a", 900), ("b", 20)],

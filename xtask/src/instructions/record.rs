@@ -1,6 +1,5 @@
-//! The file of kept instruction counts: who made it, and one line per scenario.
-//! What it writes it reads again, and a line it does not know is refused rather than left unread.
-//! It neither counts nor judges.
+//! The file of kept instruction counts: compiler and architecture, and one line per scenario.
+//! A record that is written reads as the same, and an unknown field is an error.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +9,7 @@ use serde::Deserialize;
 
 use crate::command::Tool;
 
-/// What stands above the counts.
+/// The text above the counts.
 const HEAD: &str = "\
 # Instructions of fixed scenarios of the adapter, both sides together (docs/performance.md, \"The adapter\").
 # `cargo xtask test` counts them anew and fails if one takes more than a twentieth above its line here.
@@ -26,7 +25,7 @@ pub(super) struct Record {
     pub(super) instructions: BTreeMap<String, u64>,
 }
 
-/// With what the counts were made.
+/// The compiler and the architecture of the counts.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Maker {
@@ -49,7 +48,7 @@ impl Maker {
 impl Record {
     pub(super) fn parse(text: &str) -> Result<Record> {
         let record: Record = toml::from_str(text).context("it is not the file that we write")?;
-        // Nothing can be compared with nothing.
+        // Nothing can be compared with a count of zero.
         if let Some((name, _)) = record.instructions.iter().find(|(_, count)| **count == 0) {
             bail!("`{name}` has 0 instructions");
         }

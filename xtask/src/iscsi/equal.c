@@ -1,5 +1,5 @@
 /* Random reads on libiscsi as our own bench does them: every request has memory of its own, into which its answer goes.
- * It promises one line, "iops average N". It refuses to go on after any failure.
+ * Prints one line, "iops average N", and exits after any failure.
  *
  * equal URL BYTES DEPTH SECONDS
  */

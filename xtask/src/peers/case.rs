@@ -1,6 +1,6 @@
-//! The cases: who is measured at what, with which size, where.
-//! It promises that all contenders of one place, measure and size stand side by side, so that rounds go by turns.
-//! It refuses what a contender cannot do: that case is not in the list.
+//! The cases: contender, measure, size and place.
+//! All contenders of one place, measure and size are adjacent, so that rounds measure them by turns.
+//! What a contender cannot do is not in the list.
 
 use super::contender::{CONTENDERS, Contender};
 
@@ -12,7 +12,7 @@ pub(crate) enum Place {
     Veth(u32),
 }
 
-/// What counts.
+/// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Measure {
     /// Half a round trip; a whole one for a read.
@@ -22,7 +22,7 @@ pub(crate) enum Measure {
     Rate,
     /// Bandwidth and memory of many connections; the size is their number.
     Connections,
-    /// Wake-ups of a connection that nobody uses.
+    /// Wake-ups of an idle connection.
     Idle,
 }
 
@@ -56,12 +56,12 @@ impl Measure {
     }
 }
 
-/// One thing to measure, many times.
+/// One thing to measure, in every round.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
     pub(crate) place: Place,
     pub(crate) measure: Measure,
-    /// Bytes per message; of many connections their number.
+    /// Bytes per message; for many connections their number.
     pub(crate) size: u32,
     pub(crate) contender: &'static Contender,
 }
@@ -71,14 +71,14 @@ impl Case {
         format!("{}/{}", self.group(), self.contender.name)
     }
 
-    /// What is compared with each other.
+    /// The cases that are compared with each other.
     pub(crate) fn group(&self) -> String {
         let (place, measure) = (self.place.name(), self.measure.name());
         format!("{place}/{measure}/{}", shown(self.size))
     }
 }
 
-/// A size as people say it.
+/// A size with a binary prefix.
 pub(crate) fn shown(size: u32) -> String {
     match size {
         s if s >= 1 << 20 && s.is_multiple_of(1 << 20) => format!("{}Mi", s >> 20),
@@ -91,12 +91,12 @@ const KI: u32 = 1 << 10;
 const MI: u32 = 1 << 20;
 /// All sizes.
 pub(crate) const SIZES: &[u32] = &[8, 64, 512, 4 * KI, 64 * KI, MI, 4 * MI];
-/// The sizes that contenders of the second row are measured at.
+/// The sizes at which contenders that are not of the first row are measured.
 const FEW: &[u32] = &[8, 4 * KI, 64 * KI, MI];
 const BULK: &[u32] = &[64 * KI, MI];
 const CONNECTIONS: &[u32] = &[1, 100, 10_000];
 
-/// Every case, side by side.
+/// Every case; those that are compared are adjacent.
 pub(crate) fn all(quick: bool, veth: bool) -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |place, measure, sizes: &[u32], wanted: &dyn Fn(&Contender, u32) -> bool| {

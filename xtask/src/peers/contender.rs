@@ -1,16 +1,16 @@
-//! The contenders, in one table, and the two commands that make each of them run.
-//! It promises each its own best reasonable settings, the same sizes, and two processes; nobody is pinned.
-//! It refuses to favour by count: who cannot be told a time gets as many messages as fill about the same.
+//! The contenders, in one table, and the two commands that run each of them.
+//! Each has its own best reasonable settings, the same sizes, and two processes, which are not pinned.
+//! A program without a time option gets as many messages as take about the same time.
 
 use super::case::Measure;
 use super::output::{Format, Run};
 use Measure::{Bandwidth, Connections, Idle, Latency, Rate};
 use Program::{Fabric, Iperf3, Perftest, PerftestSingle, Ucx, Worker};
 
-/// A program that takes part.
+/// A program that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Program {
-    /// `verbena-peers`, with these words.
+    /// `verbena-peers`, with these arguments.
     Worker(Measure, &'static [&'static str]),
     Iperf3,
     /// The upper level of UCX over its tcp, by the tests for latency and bandwidth.
@@ -18,11 +18,11 @@ enum Program {
     Fabric,
     /// perftest on the drop-in libraries, by its verb.
     Perftest(&'static str),
-    /// The same where the rate counts, each request posted by a call of its own.
+    /// The same for the rate, with each request posted by a call of its own.
     PerftestSingle(&'static str),
 }
 
-/// Somebody who is measured.
+/// A contender.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Contender {
     pub(crate) name: &'static str,
@@ -77,7 +77,7 @@ const WRITE_TLS: &[&str] = &["stream", "--op", "write", "--fpdu", "large", "--tl
 const SEND_SINGLE: &[&str] = &["stream", "--op", "send", "--list", "1"];
 const WRITE_SINGLE: &[&str] = &["stream", "--op", "write", "--list", "1"];
 
-/// Everybody. The one word per thing: `verbena-…` is the Rust API, `dropin-…` perftest on the drop-in libraries.
+/// All contenders. `verbena-…` is the Rust API, `dropin-…` perftest on the drop-in libraries.
 pub(crate) const CONTENDERS: &[Contender] = &[
     first("tcp-polling", Worker(Latency, &["pingpong"])),
     first("tcp-blocking", Worker(Latency, &["blocking"])),
@@ -136,7 +136,7 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     near("dropin-write-single", PerftestSingle("write")),
 ];
 
-/// The programs that must be there, with their Debian packages.
+/// The programs that must be installed, with their Debian packages.
 pub(crate) const PROGRAMS: &[(&str, &str)] = &[
     ("iperf3", "iperf3"),
     ("ucx_perftest", "ucx-utils"),
@@ -146,13 +146,13 @@ pub(crate) const PROGRAMS: &[(&str, &str)] = &[
     ("ip", "iproute2"),
 ];
 
-/// Messages under way at once where the rate counts.
+/// Outstanding messages when the rate is measured.
 const RATE_DEPTH: u32 = 128;
 /// Requests that our own loops post by one call.
 const LIST: u32 = 16;
-/// Bytes of a message where many connections count.
+/// Bytes of a message when many connections are measured.
 const CONNECTIONS_SIZE: u32 = 64 << 10;
-/// How long nobody does anything, in seconds.
+/// Seconds without traffic.
 const IDLE: f64 = 2.0;
 
 /// Where and how it runs.
@@ -200,7 +200,7 @@ impl Contender {
         }
     }
 
-    /// The program it cannot do without, among those that may be missing.
+    /// The program it needs, among those that may be missing.
     pub(crate) fn needs(&self) -> &'static str {
         match self.program {
             Worker(..) => "",
@@ -272,7 +272,7 @@ impl Contender {
                 (Format::Ucx, owned(&server), owned(&caller))
             }
             Fabric => {
-                // It knows ping-pong alone, whatever counts.
+                // It has a ping-pong only, for every measure.
                 let count = self::count(Latency, size, at.seconds).to_string();
                 let both = [
                     "fi_pingpong",
@@ -294,7 +294,7 @@ impl Contender {
                 env.push(("VERBENA_CRC", "off".to_owned()));
                 let kind = if measure == Latency { "lat" } else { "bw" };
                 let program = format!("ib_{verb}_{kind}");
-                // -F: the frequency of this machine's processors is none of our business.
+                // -F: do not fail on variable processor frequencies.
                 let mut both = owned(&[&program, "-F", "-p", &port, "-s", &bytes, "-n", &count]);
                 if measure != Latency {
                     both.extend(owned(&["-t", &depth]));
@@ -346,7 +346,7 @@ fn owned(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// Messages under way at once: some megabytes, and not too few.
+/// Outstanding messages: 8 MiB of them, within limits.
 fn depth(measure: Measure, size: u32) -> u32 {
     match measure {
         Rate => RATE_DEPTH,
@@ -354,12 +354,12 @@ fn depth(measure: Measure, size: u32) -> u32 {
     }
 }
 
-/// About as many messages as a contender of middling speed does in the time.
+/// About as many messages as a contender of medium speed sends in the time.
 fn count(measure: Measure, size: u32, seconds: f64) -> u32 {
-    // A message is 5 µs and a nanosecond for three bytes; under way together, a tenth of it.
+    // A message takes 5 µs and a nanosecond for three bytes; with several outstanding, 1 µs and the same.
     let each = 5e-6 + f64::from(size) / 3e9;
     let (each, most) = match measure {
-        // Where polling threads share a processor, each takes a slice of it: more would take minutes.
+        // Where polling threads share a processor, each message takes a time slice: more would take minutes.
         Latency => (each, 5_000.0),
         _ => (each.min(1e-6 + f64::from(size) / 3e9), 200_000.0),
     };

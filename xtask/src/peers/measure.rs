@@ -1,6 +1,5 @@
-//! One run of one case: both processes, their end, and what they printed.
-//! It promises that nothing of a run is left when it returns, whether it gave a number, came late or was interrupted.
-//! It refuses to wait longer than its limit.
+//! One run of one case: both processes, their end, and their output.
+//! No process of a run is left when it returns, whether it gave a number, exceeded its limit or was interrupted.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,16 +15,16 @@ use super::veth::Veth;
 use crate::clients::process::{End, Process, Start};
 use crate::clients::user::User;
 
-/// How often an end is looked for.
+/// Interval of checks for an end.
 const TICK: Duration = Duration::from_millis(2);
 /// How long a server may take to listen.
 const LISTEN: Duration = Duration::from_secs(5);
-/// How long a server may stay when its caller has gone.
+/// How long a server may take to end after its client.
 const LINGER: Duration = Duration::from_secs(3);
-/// Units of processor time that the kernel counts in, per second.
+/// Ticks of processor time per second, as the kernel counts it.
 const TICKS: f64 = 100.0;
 
-/// Set when somebody wants an end.
+/// Set by the signal handler to end the run.
 pub(crate) static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn interrupted() -> bool {
@@ -86,7 +85,7 @@ impl Bench {
             server.signal(rustix::process::Signal::KILL);
         }
         let (told, printed) = (server.output(), caller.output());
-        // Reaped, so that the kernel has added up what they used.
+        // Reaped, so that the kernel has added their processor time.
         drop((server, caller));
         commands.run.read(Printed {
             server: &told,
@@ -96,7 +95,7 @@ impl Bench {
     }
 }
 
-/// The end, or none if the time came first.
+/// How it ended, or none if the limit was exceeded.
 fn wait(process: &mut Process, limit: Duration) -> Result<Option<End>> {
     let until = Instant::now() + limit;
     while Instant::now() < until {
@@ -119,7 +118,7 @@ fn said(end: Option<End>) -> String {
     }
 }
 
-/// The first sentence of what a process complained about.
+/// The first line that a process printed, of standard error if there is one.
 fn complaint(process: &Process) -> String {
     let all = format!("{}\n{}", process.complaints(), process.output());
     let first = all.lines().find(|line| !line.trim().is_empty());
@@ -132,7 +131,7 @@ fn children() -> f64 {
     waited(&text).unwrap_or(f64::NAN)
 }
 
-/// Fields 16 and 17 of the kernel's line; the name before them may hold blanks.
+/// Fields 16 and 17 of the kernel's line; the name before them may contain spaces.
 fn waited(stat: &str) -> Option<f64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(13);

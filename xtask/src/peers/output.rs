@@ -1,6 +1,6 @@
-//! What each program prints, read: one number of one run.
-//! It promises bytes per second from counted messages and their size, so that nobody's idea of a megabyte matters.
-//! It refuses output without the line it knows, and says which program's it was.
+//! Parsers for the output of each program: one number of one run.
+//! Bytes per second are computed from messages and their size where possible, so that units of the programs do not matter.
+//! Output without the expected line is an error that names the program.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::case::Measure;
 use super::series::Sample;
 
-/// Whose output it is.
+/// The program that printed the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// `verbena-peers`: one object per side.
@@ -20,7 +20,7 @@ pub(crate) enum Format {
     PerftestBandwidth,
 }
 
-/// What was run, as far as its output must be understood.
+/// The parameters of a run that its output depends on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run {
     pub(crate) format: Format,
@@ -28,7 +28,7 @@ pub(crate) struct Run {
     pub(crate) size: u32,
 }
 
-/// What both sides have printed.
+/// The output of both sides.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Printed<'a> {
     pub(crate) server: &'a str,
@@ -105,7 +105,7 @@ impl Run {
     }
 }
 
-/// What `verbena-peers` says of one side.
+/// What `verbena-peers` prints for one side.
 #[derive(Debug, Deserialize)]
 struct Figures {
     messages: u64,
@@ -123,7 +123,7 @@ fn figures(text: &str) -> Result<Figures> {
     serde_json::from_str(line).with_context(|| format!("not a line of figures: {line}"))
 }
 
-/// Bytes and seconds of all that was received.
+/// Bytes and seconds of everything received.
 fn iperf3(text: &str) -> Option<(f64, f64)> {
     let all: serde_json::Value = serde_json::from_str(text).ok()?;
     let sum = all.get("end")?.get("sum_received")?;

@@ -1,22 +1,21 @@
 //! The tables, for the terminal and for `docs/performance/peers.md`.
-//! It promises medians with the smallest and largest round, and the targets before everything else.
-//! It refuses to leave out what went wrong: lost rounds are told below.
+//! They show medians with the smallest and largest round, the targets first, and lost rounds below.
 
 use super::case::{Measure, Place, shown};
 use super::results::Results;
 use super::series::Series;
 use super::targets::{Target, Verdict};
 
-/// What was done, in words.
+/// How the measurement was made.
 pub(crate) struct About {
     pub(crate) machine: String,
     pub(crate) rounds: usize,
     pub(crate) seconds: f64,
-    /// Processes that wanted a processor beside ours, at the beginning and at the end.
+    /// Load average at the beginning and at the end.
     pub(crate) load: [String; 2],
 }
 
-/// A loud word if others used the machine when the run began; nothing otherwise.
+/// A warning if the machine was busy when the run began; empty otherwise.
 pub(crate) fn caution(about: &About) -> String {
     match about.load[0].parse::<f64>() {
         Ok(load) if load <= 1.0 => String::new(),
@@ -133,7 +132,7 @@ fn table(
     text
 }
 
-/// What gave nothing, each with its first reason.
+/// The cases with lost rounds, each with its first reason.
 pub(crate) fn lost(results: &Results) -> String {
     let mut text = String::new();
     for (case, series) in &results.rows {

@@ -1,6 +1,6 @@
 //! Lines over message sizes, as SVG: one picture per place and measure.
-//! It promises both axes logarithmic, every contender's line named beside its colour, and medians only.
-//! It refuses to draw what has fewer than two sizes.
+//! Both axes are logarithmic, the values are medians, and every contender's line has a name beside its colour.
+//! With fewer than two sizes there is no picture.
 
 use std::fmt::Write;
 
@@ -14,15 +14,15 @@ const RIGHT: f64 = 210.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 50.0;
 
-/// Colours that differ on white, for people who see few of them too; the second half is drawn dashed.
+/// Colours that differ on white, also with colour vision deficiency; the second half is drawn dashed.
 const COLOURS: [&str; 7] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000",
 ];
 
-/// A line: its name, and size with value.
+/// A line: its name, and its sizes with values.
 type Line = (&'static str, Vec<(u32, f64)>);
 
-/// The picture, and what its file is called; none if there is too little to draw.
+/// The picture and its file name; none if there is too little to draw.
 pub(crate) fn draw(results: &Results, place: Place, measure: Measure) -> Option<(String, String)> {
     let sizes = results.sizes(place, measure);
     if sizes.len() < 2 || !matches!(measure, Measure::Latency | Measure::Bandwidth) {
@@ -39,7 +39,7 @@ pub(crate) fn draw(results: &Results, place: Place, measure: Measure) -> Option<
     Some((file, picture(&title, &sizes, &lines)?))
 }
 
-/// Where things are on the picture.
+/// The ranges of both axes.
 struct Frame {
     sizes: (f64, f64),
     values: (f64, f64),
@@ -149,7 +149,7 @@ fn axes(svg: &mut String, frame: &Frame, sizes: &[u32]) {
 }
 
 fn put(text: &mut String, what: std::fmt::Arguments<'_>) {
-    // A string takes everything.
+    // Writing to a string does not fail.
     let _ = text.write_fmt(what);
 }
 

@@ -1,6 +1,5 @@
-//! All that was measured, by case: medians on demand, ratios between contenders, and the whole as JSON.
-//! It promises that what was not measured is nothing, never zero.
-//! It refuses to judge (`targets.rs`).
+//! All results, by case: medians, ratios between contenders, and the whole as JSON.
+//! What was not measured is `None`, never zero. Targets are judged in `targets.rs`.
 
 use serde::Serialize;
 
@@ -45,7 +44,7 @@ impl Results {
         self.series(place, measure, size, name)?.value()
     }
 
-    /// What sizes there are, in order.
+    /// The sizes that were measured, in order.
     pub(crate) fn sizes(&self, place: Place, measure: Measure) -> Vec<u32> {
         let here = |case: &Case| (case.place, case.measure) == (place, measure);
         let sizes = self.rows.iter().filter(|(case, _)| here(case));
@@ -55,7 +54,7 @@ impl Results {
         sizes
     }
 
-    /// Where and what was measured, in order.
+    /// The places and measures, in order.
     pub(crate) fn kinds(&self) -> Vec<(Place, Measure)> {
         let mut kinds: Vec<(Place, Measure)> = Vec::new();
         for (case, _) in &self.rows {
@@ -66,7 +65,7 @@ impl Results {
         kinds
     }
 
-    /// Who was measured there, in order.
+    /// The contenders measured there, in order.
     pub(crate) fn names(&self, place: Place, measure: Measure) -> Vec<&'static str> {
         let mut names = Vec::new();
         for (case, _) in &self.rows {

@@ -1,12 +1,11 @@
-//! Numbers of several rounds: their median, and how far they lie apart.
-//! It promises that a round which gave nothing is counted as lost and not as zero.
-//! It refuses averages: one busy moment must not move a figure.
+//! The numbers of several rounds: their median, and their spread.
+//! A round without a number is counted as lost and not as zero. Medians are used because one outlier must not change a figure.
 
 use serde::Serialize;
 
 use crate::median::median;
 
-/// What one run gave.
+/// The result of one run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(crate) struct Sample {
     /// In the measure's unit.
@@ -32,7 +31,7 @@ impl Sample {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Series {
     pub(crate) samples: Vec<Sample>,
-    /// Why rounds gave nothing.
+    /// Why rounds have no number.
     pub(crate) lost: Vec<String>,
 }
 

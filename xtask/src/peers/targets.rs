@@ -1,6 +1,6 @@
-//! The targets of the project, each with what this run says of it.
-//! It promises one line per target: the worst ratio that counts, where it was, and whether that is enough.
-//! It refuses to call a target met that was not measured.
+//! The targets of the project, each with the result of this run.
+//! There is one line per target: the worst ratio that counts, where it was measured, and whether it meets the target.
+//! A target that was not measured is not met.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use super::case::{Measure, Place, shown};
 use super::page::number;
 use super::results::Results;
 
-/// What became of a target.
+/// The result for a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Verdict {
@@ -34,7 +34,7 @@ struct Ratio {
     at: String,
 }
 
-/// What is enough.
+/// The bound of a target.
 #[derive(Debug, Clone, Copy)]
 enum Bound {
     Least(f64),
@@ -49,7 +49,7 @@ impl Bound {
         }
     }
 
-    /// The one that is hardest to call enough.
+    /// The ratio that is furthest from meeting the bound.
     fn worst(self, ratios: Vec<Ratio>) -> Option<Ratio> {
         let order = |a: &Ratio, b: &Ratio| a.value.total_cmp(&b.value);
         match self {
@@ -90,7 +90,7 @@ const ETHERNET: Place = Place::Veth(1500);
 const BULK: [u32; 3] = [64 << 10, 1 << 20, 4 << 20];
 
 impl Results {
-    /// One contender by another; by the better one if several are named.
+    /// The value of one contender divided by another's; by the best one's if several are named.
     fn ratio(
         &self,
         (place, measure, size): (Place, Measure, u32),
@@ -131,7 +131,7 @@ impl Results {
         BULK.into_iter().filter_map(ratio).collect()
     }
 
-    /// How many times ahead: below one is behind, whatever the measure.
+    /// The factor by which it is ahead: below one is behind, for every measure.
     fn ahead(&self) -> Vec<Ratio> {
         let mut ratios = Vec::new();
         for (place, measure) in self.kinds() {
@@ -150,7 +150,7 @@ impl Results {
         ratios
     }
 
-    /// How much worse the drop-in is: above one is worse.
+    /// The factor by which the drop-in is worse: above one is worse.
     fn dropin(&self) -> Vec<Ratio> {
         let mut ratios = Vec::new();
         for (place, measure) in self.kinds() {

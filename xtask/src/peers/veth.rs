@@ -1,6 +1,5 @@
-//! Two network namespaces with a veth pair of a wanted MTU between them.
-//! It promises to take them away again, and that both ends have that MTU.
-//! It needs root; the pair itself is the clients' (`clients/namespace.rs`).
+//! Two network namespaces with a veth pair of a given MTU between them.
+//! They are removed on drop, and both ends have that MTU. It needs root; the namespaces are those of `clients/namespace.rs`.
 
 use anyhow::Result;
 
@@ -13,7 +12,7 @@ pub(crate) struct Veth {
 }
 
 impl Veth {
-    /// Where the server is called.
+    /// The address of the server.
     pub(crate) const SERVER: &str = "198.51.100.1";
 
     pub(crate) fn create(mtu: u32) -> Result<Veth> {
@@ -36,7 +35,7 @@ impl Veth {
         self.namespaces.links()
     }
 
-    /// What to write before a command so that it runs at this end.
+    /// The words before a command that run it at this end.
     pub(crate) fn enter(&self, side: usize) -> Vec<String> {
         self.namespaces.enter(side)
     }

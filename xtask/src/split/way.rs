@@ -1,6 +1,5 @@
-//! One way from a namespace to another, and what `ping` and `iperf3` make of it.
-//! It promises that its processes and namespaces are gone when it was measured, whatever happened.
-//! It refuses to judge.
+//! One way from a namespace to another, measured with `ping` and `iperf3`.
+//! Its processes and namespaces are removed after the measurement, also if it fails.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -11,18 +10,18 @@ use anyhow::{Context, Result, bail};
 use crate::command::Tool;
 use crate::peers::veth::Veth;
 
-/// What leads from one side to the other.
+/// What connects the two sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// The cable itself.
+    /// The veth pair itself.
     Cable,
-    /// Two interfaces, one process, a read and a write per frame.
+    /// Two TAP interfaces, one process, a read and a write per frame.
     Pair,
     /// Frames over one TCP connection.
     Tunnel,
-    /// The same, without congestion control that paces the connection, as the split driver has it.
+    /// The same, without congestion control that paces the connection, as in the split driver.
     Unpaced,
-    /// That one with two queues at both interfaces, each with a connection and two threads of its own.
+    /// As [`Way::Unpaced`], with two queues at both interfaces, each with a connection and two threads of its own.
     Queued,
     /// The split driver.
     Split {
@@ -62,7 +61,7 @@ pub(crate) const WAYS: [Way; 15] = [
     split("ethernet", "c"),
 ];
 
-/// What is sent.
+/// The traffic.
 #[derive(Debug, Clone)]
 pub(crate) struct Load {
     /// Congestion control of its TCP connections.
@@ -73,14 +72,14 @@ pub(crate) struct Load {
     pub(crate) seconds: u16,
 }
 
-/// What was measured once.
+/// The result of one measurement.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Figures {
-    /// Round trip in microseconds, average of a flood in which each waits for the one before.
+    /// Round trip in microseconds: average of a flood ping in which each request waits for the reply before.
     pub(crate) ping: f64,
     /// Gigabits per second to the far side.
     pub(crate) out: f64,
-    /// Gigabits per second from there.
+    /// Gigabits per second from the far side.
     pub(crate) back: f64,
     /// Megabits per second of datagrams that arrived.
     pub(crate) datagrams: f64,
@@ -90,13 +89,13 @@ pub(crate) struct Figures {
 const INNER: [&str; 2] = ["203.0.113.1", "203.0.113.2"];
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Processes that end with it.
+/// Processes that are killed on drop.
 struct Running(Vec<Child>);
 
 impl Drop for Running {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // One that ended by itself is as good.
+            // Fails if it has ended by itself.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -131,7 +130,7 @@ impl Way {
 
     /// Sets it up, measures and takes it down.
     pub(crate) fn measure(&self, programs: &Path, load: &Load) -> Result<Figures> {
-        // Processes go before their namespaces.
+        // Processes are dropped before their namespaces.
         let veth = Veth::create(1500)?;
         let mut running = Running(Vec::new());
         let far = self.set_up(&veth, programs, &mut running)?;
@@ -139,7 +138,7 @@ impl Way {
         measured.with_context(|| self.name())
     }
 
-    /// Starts what it needs; the far side's address.
+    /// Starts its processes; returns the far side's address.
     fn set_up(&self, veth: &Veth, programs: &Path, running: &mut Running) -> Result<&'static str> {
         let examples = programs.join("examples");
         let start = |running: &mut Running, side, program: &Path, words: &str| -> Result<()> {
@@ -234,7 +233,7 @@ fn output(command: &mut Command) -> Result<String> {
     Ok(said)
 }
 
-/// Tries until it works.
+/// Retries until it succeeds or `PATIENCE` has passed.
 fn patiently(mut what: impl FnMut() -> Result<()>) -> Result<()> {
     let start = Instant::now();
     loop {

@@ -1,6 +1,6 @@
 //! Imports go inward only: which package may depend on which, as a table.
-//! The pure crates also have a list of outside crates they may use, so that no socket or clock comes in through a dependency.
-//! It judges manifests, not source text, and resolves nothing.
+//! The pure crates also have a list of external crates they may use, so that no socket or clock comes in through a dependency.
+//! Manifests are checked, not source text or the resolved graph.
 
 use std::path::Path;
 
@@ -9,12 +9,12 @@ use crate::workspace::{Dependency, Package};
 
 const RULE: &str = "arrows";
 
-/// What one package may use.
+/// The dependencies of one package.
 struct Arrow {
     package: &'static str,
     /// Workspace packages it may depend on.
     inward: Inward,
-    /// Outside crates it may depend on.
+    /// External crates it may depend on.
     outside: Outside,
 }
 
@@ -61,7 +61,7 @@ const SIM: &str = "verbena-sim";
 const VERBENA: &str = "verbena";
 const RSOCKET: &str = "verbena-rsocket";
 
-/// The rings, from the inside out. A new package gets its line here.
+/// The layers, from the inside out. A new package gets its line here.
 const ARROWS: &[Arrow] = &[
     pure(WIRE, &[], &["crc-fast", "serde", "thiserror", "zerocopy"]),
     pure(STREAM, &[WIRE], &["serde", "thiserror", "zerocopy"]),
@@ -117,7 +117,7 @@ const ARROWS: &[Arrow] = &[
 /// Tests of any package may use these too.
 const DEV_INWARD: &[&str] = &[SIM];
 
-/// Judge every manifest of the workspace.
+/// Checks every manifest of the workspace.
 pub(crate) fn check(packages: &[Package], root: &Path) -> Vec<Finding> {
     let members: Vec<&str> = packages.iter().map(|p| p.name.as_str()).collect();
     let mut findings = Vec::new();

@@ -1,6 +1,6 @@
-//! `docs/requirements.md` has exactly one row per requirement, with a status that means something.
-//! What is called partial or done names its code and its test; the files it names exist, and those named as tests hold tests.
-//! It cannot judge whether the test proves the requirement.
+//! `docs/requirements.md` has exactly one row per requirement, with a valid status.
+//! A row that is partial or done names its code and its test; the files it names exist, and those named as tests contain tests.
+//! Whether the test proves the requirement is not checked.
 
 use super::{Finding, TextFile};
 
@@ -12,7 +12,7 @@ const FAMILIES: &[(char, usize)] = &[('N', 10), ('P', 10), ('M', 22), ('V', 7), 
 const STATUSES: &[&str] = &["not yet", "partial", "done"];
 /// id, requirement, status, code, test, missing.
 const CELLS: usize = 6;
-/// Where files that a row may name live.
+/// The folders of files that a row may name.
 const FOLDERS: &[&str] = &["crates/", "xtask/", "fuzz/", "docs/"];
 
 pub(crate) fn check(files: &[TextFile], paths: &[String]) -> Vec<Finding> {
@@ -130,7 +130,7 @@ fn belongs(id: &str, family: char, count: usize) -> bool {
     number.is_some_and(|n| (1..=count).contains(&n))
 }
 
-/// What stands between backticks and begins like one of our folders; a `::name` behind it is dropped.
+/// Text between backticks that begins like one of our folders; a `::name` behind it is dropped.
 fn named_files(cell: &str) -> impl Iterator<Item = &str> {
     let quoted = cell.split('`').skip(1).step_by(2);
     let ours = quoted.filter(|text| FOLDERS.iter().any(|folder| text.starts_with(folder)));

@@ -1,5 +1,5 @@
 //! Every Rust file opens with a few sentences: what it is, and its invariants.
-//! Two are the least; a file of tests needs one.
+//! Two is the minimum; a file of tests needs one.
 
 use super::{Finding, TextFile};
 
@@ -7,7 +7,7 @@ const RULE: &str = "headers";
 const LEAST: usize = 2;
 const LEAST_IN_TESTS: usize = 1;
 
-/// Folders whose Rust files are ours.
+/// Folders whose Rust files are checked.
 const FOLDERS: &[&str] = &["crates/", "xtask/", "fuzz/"];
 
 pub(crate) fn check(file: &TextFile) -> Option<Finding> {

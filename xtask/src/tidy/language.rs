@@ -24,7 +24,7 @@ const PLAIN: &[&str] = &[
 /// Subjects that name no part of the program.
 const SUBJECTS: &[&str] = &["whoever", "nobody", "somebody", "everybody", "anybody"];
 
-/// Notes that the project was specified with and that are not in the repository.
+/// Documents of the specification that are not in the repository.
 const ABSENT: &[&str] = &[
     "ABI",
     "DESIGN",

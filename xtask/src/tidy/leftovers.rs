@@ -1,13 +1,13 @@
-//! Nothing half done lands: no placeholder macros, no marks for later, no test that is switched off.
-//! What is not finished is an issue or a row of `docs/requirements.md`, where people look for it.
-//! It reads every Rust file, tests included.
+//! No unfinished code: no placeholder macros, no marks for later, no disabled test.
+//! Unfinished work is an issue or a row of `docs/requirements.md`.
+//! Every Rust file is checked, tests included.
 
 use super::rust::{line_of, words};
 use super::{Finding, TextFile};
 
 const RULE: &str = "leftovers";
 const MACROS: &[&str] = &["todo", "unimplemented", "dbg"];
-/// Looked for in comments too; written in two parts so that this file is clean itself.
+/// Also found in comments; written in two parts so that this file has none.
 const MARKS: &[&str] = &[concat!("FIX", "ME"), concat!("XX", "X")];
 
 pub(crate) fn check(file: &TextFile) -> Vec<Finding> {

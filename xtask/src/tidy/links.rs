@@ -1,6 +1,6 @@
-//! Relative links between Markdown files lead somewhere: to a file or folder of the repository, and to a heading if they name one.
-//! Links to the world outside are left alone, because a test must not need a network.
-//! It reads inline links, `[text](target)`, outside of code.
+//! Relative links between Markdown files are valid: the file or folder is in the repository, and so is the heading if they name one.
+//! External links are not checked, because a test must not need a network.
+//! Inline links, `[text](target)`, outside of code are checked.
 
 use super::{Finding, TextFile};
 
@@ -49,7 +49,7 @@ fn resolve(page: &str, link: &str, pages: &[&TextFile], paths: &[String]) -> Res
     }
 }
 
-/// A link's path seen from the repository's root.
+/// A link's path relative to the repository's root.
 fn join(page: &str, link: &str) -> String {
     let mut parts: Vec<&str> = page.split('/').collect();
     parts.pop();
@@ -91,7 +91,7 @@ fn links(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// The anchors of a page's headings, as Git forges make them.
+/// The anchors of a page's headings, as Git forges generate them.
 fn headings(text: &str) -> impl Iterator<Item = String> {
     prose(text).filter_map(|(_, line)| {
         let title = line.trim_start_matches('#');

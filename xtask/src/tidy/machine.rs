@@ -1,13 +1,13 @@
-//! Tracked files carry nothing of the machine they were written on: no home folders, no private package registry.
-//! Dependencies come from crates.io and nowhere else, as the lock file shows.
-//! It looks at all text files and recognises places by their beginning.
+//! Tracked files contain nothing of the machine they were written on: no home folders, no private package registry.
+//! Dependencies come from crates.io only, as the lock file shows.
+//! All text files are checked; folders are recognized by their first component.
 
 use super::rust::{is_word, line_of};
 use super::{Finding, TextFile};
 
 const RULE: &str = "machine";
 
-/// Folders of somebody's machine; written in two parts so that this file is clean itself.
+/// Folders of a particular machine; written in two parts so that this file has none.
 const PLACES: &[&str] = &[
     concat!("/wo", "rk/"),
     concat!("/ro", "ot/"),

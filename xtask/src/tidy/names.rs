@@ -1,16 +1,16 @@
-//! What the pure crates may not even mention outside their tests: sockets, files, threads, clocks, randomness, `unsafe`, printing.
-//! `use` trees are spelled out before they are judged, so grouping hides nothing.
-//! Types that are mere values, such as durations and the addresses of `core::net`, stay allowed.
+//! What the pure crates may not mention outside their tests: sockets, files, threads, clocks, randomness, `unsafe`, printing.
+//! `use` trees are expanded before they are checked, so that grouping hides nothing.
+//! Types that are mere values, such as durations and the addresses of `core::net`, are allowed.
 
 use super::rust::{blank_tests, is_word, line_of, words};
 use super::{Finding, TextFile};
 
 const RULE: &str = "names";
 
-/// Crates in the innermost ring.
+/// The crates of the innermost layer.
 pub(crate) const PURE: &[&str] = &["crates/wire/", "crates/stream/", "crates/push/"];
 
-/// Paths, with what to do instead.
+/// Paths, with the reason or the replacement.
 const PATHS: &[(&str, &str)] = &[
     ("std::net", "no sockets (address types are in `core::net`)"),
     ("std::fs", "no files"),
@@ -27,7 +27,7 @@ const PATHS: &[(&str, &str)] = &[
     ("rand", "no randomness: take it as an argument"),
 ];
 
-/// Ways to bring in the whole of `std::time`, clocks included.
+/// Imports of the whole of `std::time`, clocks included.
 const WHOLE_CLOCK: &[&str] = &["std::time", "std::time::", "std::time::self"];
 
 /// Macros, named without their exclamation mark.
@@ -72,12 +72,12 @@ fn is_below(path: &str, name: &str) -> bool {
     if name.starts_with("std::time") && WHOLE_CLOCK.contains(&path) {
         return true;
     }
-    // `rand` alone may be somebody's variable.
+    // `rand` alone may be a variable.
     let rest = path.strip_prefix(name);
     rest.is_some_and(|rest| rest.is_empty() && name != "rand" || rest.starts_with("::"))
 }
 
-/// Every path in the code, `use` trees spelled out, with its byte offset.
+/// Every path in the code, `use` trees expanded, with its byte offset.
 fn paths(code: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let bytes = code.as_bytes();

@@ -1,6 +1,6 @@
 //! Just enough of Rust's grammar for the rules: where comments and literals are, where a block ends, what is test code.
-//! Blanking keeps every line and column in its place, so a finding in blanked text points into the real file.
-//! It is no parser: it never fails, and on text that is not Rust it merely blanks oddly.
+//! Blanking keeps every line and column, so that a finding in blanked text has its position in the real file.
+//! It is not a parser: it never fails, and on text that is not Rust the blanked parts are meaningless.
 
 /// The text with comments, strings and character literals replaced by spaces.
 pub(crate) fn blank_comments_and_literals(text: &str) -> String {
@@ -66,7 +66,7 @@ fn quoted(rest: &[char], quote: char) -> usize {
     at + 1
 }
 
-/// A character literal; a lifetime or loop label is left alone.
+/// A character literal; a lifetime or loop label is skipped.
 fn character(rest: &[char]) -> usize {
     match rest {
         ['\'', '\\', ..] => quoted(rest, '\''),
@@ -120,7 +120,7 @@ pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     text[..offset].matches('\n').count() + 1
 }
 
-/// Where the item that starts at `from` ends: behind its block, or behind its semicolon.
+/// Where the item that starts at `from` ends: after its block, or after its semicolon.
 pub(crate) fn item_end(code: &str, from: usize) -> usize {
     let mut braces = 0usize;
     let mut brackets = 0usize;

@@ -1,6 +1,6 @@
-//! `unsafe` lives on islands, and every use of it says who guarantees what.
-//! Elsewhere the word itself is a finding, and the pure crates must forbid it to the compiler as well.
-//! Whether an argument holds is for the reviewer.
+//! `unsafe` is allowed in listed files and folders only (the islands), and every use of it has a SAFETY comment.
+//! Elsewhere the word itself is a finding, and the pure crates must have `#![forbid(unsafe_code)]`.
+//! Whether a comment is correct is for the reviewer.
 
 use super::names::PURE;
 use super::rust::{line_of, words};
@@ -8,7 +8,7 @@ use super::{Finding, TextFile};
 
 const RULE: &str = "safety";
 
-/// The islands: whole crates, or one corner of a crate (as a file and as a folder).
+/// The islands: whole crates, or one module of a crate (as a file and as a folder).
 const ISLANDS: &[&str] = &[
     "crates/mem/",
     "crates/capi/",
@@ -60,13 +60,13 @@ fn forbidden(file: &TextFile) -> Option<Finding> {
     })
 }
 
-/// Blocks and implementations do; functions and foreign blocks state theirs in their documentation.
+/// Blocks and implementations need one; functions and foreign blocks state their contract in their documentation.
 fn needs_argument(from_unsafe: &str) -> bool {
     let next = from_unsafe.trim_start_matches("unsafe").trim_start();
     next.starts_with('{') || next.starts_with("impl")
 }
 
-/// Looks on the line itself and upwards, over attributes and the start of the same statement.
+/// Searches the line itself and upwards, over attributes and the start of the same statement.
 fn has_argument(file: &TextFile, line: usize) -> bool {
     let text: Vec<&str> = file.text.lines().collect();
     let code: Vec<&str> = file.code.lines().collect();

@@ -1,6 +1,4 @@
-//! Judgements on texts as the programs print them.
-//! It promises that each way to fail is seen to fail.
-//! It starts nothing.
+//! Checks of texts as the programs print them: each way to fail is recognized.
 
 use super::super::case::Noise;
 use super::*;
@@ -67,7 +65,7 @@ fn standard_error_is_empty_but_for_noise() {
     });
     assert!(side(&quiet, End::Code(0), "", "oh\n\n").is_empty());
     assert_eq!(side(&quiet, End::Code(0), "", "oh\nwell\n").len(), 1);
-    // Who is meant to fail may say why.
+    // A side that must fail may print why.
     quiet.ending = Ending::Failure;
     assert!(side(&quiet, End::Code(1), "", "well\n").is_empty());
 }

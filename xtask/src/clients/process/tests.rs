@@ -1,6 +1,4 @@
-//! A process with its limits, on programs that every machine has.
-//! It promises short runs: no test waits longer than a second for an end.
-//! It needs no RDMA.
+//! A process with its limits, on programs that every machine has. No test waits longer than a second for an end.
 
 use super::*;
 

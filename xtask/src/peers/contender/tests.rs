@@ -1,4 +1,4 @@
-//! That every contender can be started, and both sides mean the same.
+//! Every contender can be started, and both sides have the same parameters.
 
 use super::super::case;
 use super::*;

@@ -1,4 +1,4 @@
-//! Output that was really seen, and output without a result.
+//! Recorded output of the programs, and output without a result.
 
 use super::*;
 

@@ -1,10 +1,10 @@
-//! That the worst ratio decides, in either direction, and that nothing measured is nothing met.
+//! The worst ratio decides, in either direction, and a target that was not measured is not met.
 
 use super::super::case;
 use super::super::series::Sample;
 use super::*;
 
-/// Results in which everybody has the value that is given for the case's name.
+/// Results in which every contender has the value that is given for the case's name.
 fn results(value: impl Fn(&str) -> Option<Sample>) -> Results {
     let mut results = Results::new(case::all(false, true));
     for (case, series) in &mut results.rows {
