@@ -1,6 +1,6 @@
 //! Connections of a unit: requests for channels, channels connected and ended. A request that is not a host's, one host too many and a
-//! channel that is already connected are rejected with a reason, and other hosts are not affected. Who the host is, beyond the name in its
-//! request, follows later in the configuration service (see `talk`).
+//! channel that is already connected are rejected with a reason, and other hosts are not affected. The host's Ethernet address and its
+//! offloads follow later in the configuration service (see `talk`).
 
 use std::collections::BTreeMap;
 use std::time::Instant;
