@@ -1,6 +1,5 @@
-//! `verbena bench`: how fast the adapter is here, next to plain TCP in the same run.
-//! It promises medians of what was really measured, every message checked to have completed, and perftest's column names.
-//! It refuses to judge: a ratio is printed, not a verdict.
+//! `verbena bench`: performance of the adapter, next to plain TCP in the same run. Results are medians of the rounds, every message has
+//! completed, and columns have perftest's names.
 
 mod baseline;
 mod case;
@@ -23,9 +22,9 @@ use verbena::{Config, Device};
 pub struct Plan {
     /// The cases, in order.
     pub cases: Vec<Case>,
-    /// Run the same pattern over a plain TCP socket.
+    /// Also run the same pattern over plain TCP sockets.
     pub baseline: bool,
-    /// How often each case is run; the median counts.
+    /// Runs of each case; the median is reported.
     pub rounds: usize,
 }
 
@@ -43,7 +42,7 @@ pub enum Error {
     Failed(String),
 }
 
-/// Measures against a server. Each case is told as it ends.
+/// Measures against a server. `told` gets each case as it ends.
 pub fn run(
     config: Config,
     server: SocketAddr,

@@ -1,6 +1,6 @@
-//! `verbena decode`: reads a capture, finds MPA streams and iSCSI connections by what they begin with and tells what was said on them.
-//! It promises one record per RDMAP message or iSCSI PDU in the order of the capture, and a verdict that scripts can rely on.
-//! It refuses to touch files or terminals: it takes something to read and something to write.
+//! `verbena decode`: reads a capture, finds MPA streams and iSCSI connections by their first bytes, and shows their messages. There is one
+//! record per RDMAP message or iSCSI PDU, in the order of the capture, and a count of violations. Input and output are a reader and a
+//! writer.
 //!
 //! Reading order: `capture` → `link` → `segment` → `flow` (`reassembly`) → `talk` → `stream` (`agree`, `fpdu`), `iscsi` → `record` → `text`.
 
@@ -30,7 +30,7 @@ use table::{Table, Tally};
 use text::Line;
 use verbena_wire::iscsi::PORT;
 
-/// What to show.
+/// Options of the decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
     /// JSON, one object per line.
@@ -43,33 +43,33 @@ pub struct Options {
     pub segments: bool,
     /// Offsets and the first payload bytes of every message.
     pub verbose: bool,
-    /// A TCP port of iSCSI targets besides theirs by custom.
+    /// A TCP port of iSCSI targets besides the standard one.
     pub iscsi: Option<u16>,
-    /// Digests of iSCSI connections until a login says otherwise; with it, connections are followed whose login is not there.
+    /// Digests of iSCSI connections until a login negotiates others; with it, connections without a login in the capture are followed, too.
     pub digests: Option<Digests>,
 }
 
 impl Options {
-    /// What goes to this port may be iSCSI.
+    /// Whether connections to this port may be iSCSI.
     fn is_target(&self, port: u16) -> bool {
         port == PORT || Some(port) == self.iscsi
     }
 }
 
-/// How decoding went.
+/// The result of decoding.
 #[derive(Debug)]
 pub struct Report {
     /// MPA streams and iSCSI connections found.
     pub streams: usize,
-    /// Protocol violations among what was shown.
+    /// Protocol violations among the records shown.
     pub violations: u64,
     /// Why the capture was not read to its end, if it was not.
     pub damage: Option<Damage>,
 }
 
-/// Decodes a whole capture. Fails only when the output does.
+/// Decodes a whole capture. Fails only if writing the output does.
 ///
-/// In JSON every line is one [`Record`]; the summaries are for people and appear only as text.
+/// In JSON every line is one [`Record`]; summaries appear only as text.
 pub fn decode<R: Read, W: Write>(input: R, output: &mut W, options: Options) -> io::Result<Report> {
     let mut table = Table::new(options);
     let (mut tally, mut records) = (Tally::default(), Vec::new());
@@ -110,7 +110,7 @@ pub fn decode<R: Read, W: Write>(input: R, output: &mut W, options: Options) -> 
     })
 }
 
-/// The filter between what is found and what is written.
+/// Selects the records that are written.
 struct Shown {
     options: Options,
     violations: u64,

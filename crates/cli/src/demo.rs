@@ -1,17 +1,16 @@
-//! `verbena demo`: two processes on this machine, every operation once, every byte checked.
-//! It promises to say what it does and what came of it, and to fail loudly if a single byte is wrong.
-//! It refuses to measure; `verbena bench` does.
+//! `verbena demo`: two processes on this machine, every operation once, every byte checked. Each step prints a line, and a wrong byte or
+//! word is an error. Performance is measured by `verbena bench`.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
 
 use verbena::{Access, Config, Connection, Device, RemoteMemory};
 
-/// Bytes of the memory that the serving process shares.
+/// Bytes of the memory that the server shares.
 const SHARED: usize = 1 << 20;
-/// Where its counter lies.
+/// Offset of its counter.
 const COUNTER: u64 = 0;
-/// Where writes and reads go.
+/// Offset of writes and reads.
 const DATA: u64 = 4096;
 
 /// Why the demonstration failed.
@@ -26,19 +25,19 @@ pub enum Error {
     /// Bytes differ.
     #[error("{0}: byte {1} differs")]
     Bytes(&'static str, usize),
-    /// A word differs.
+    /// An atomic's result differs.
     #[error("{what}: {got} where {expected} was due")]
     Word {
-        /// What was read.
+        /// The operation.
         what: &'static str,
-        /// What it should be.
+        /// The expected value.
         expected: u64,
-        /// What it was.
+        /// The value returned.
         got: u64,
     },
 }
 
-/// The process that shares memory and answers messages, for one client. `ready` is told where it listens.
+/// The server: shares memory and echoes messages, for one client. `ready` gets its address.
 pub fn serve(
     config: Config,
     ready: impl FnOnce(SocketAddr) -> io::Result<()>,
@@ -49,7 +48,7 @@ pub fn serve(
     let memory = device.memory(SHARED, Access::ALL)?;
     let request = listener.next().wait()?;
     let connection = request.accept(&memory.remote().to_bytes()).wait()?;
-    // The same bytes go back until the client leaves.
+    // Echoes until the client disconnects.
     loop {
         let (received, buf) = connection.recv(device.buffer(SHARED)?).wait();
         if received.is_err() {
@@ -77,7 +76,7 @@ fn same(what: &'static str, expected: &[u8], got: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// The process that does everything once.
+/// The client, which performs every operation once.
 pub fn run(config: Config, server: SocketAddr, out: &mut impl Write) -> Result<(), Error> {
     let device = Device::with(config)?;
     let connection = device.connect(server).wait()?;

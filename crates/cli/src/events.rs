@@ -1,6 +1,5 @@
-//! The events of another process, read from its monitor line by line, and the processes that have one.
-//! It promises that what it shows was said by the process that was asked for, and that memory stays bounded whatever is said.
-//! It refuses to hold that process up: who reads too slowly is told how much is missing.
+//! Events of another process, read from its monitor socket line by line, and the list of processes that have one. The process id of the
+//! socket's peer is checked, and memory is bounded. The watched process does not block: a slow reader gets the number of missed events.
 
 mod line;
 
@@ -16,11 +15,11 @@ use verbena::monitor::{GREETING, NAME, REFUSED};
 
 pub use line::Line;
 
-/// Where the system lists the names.
+/// The list of Unix sockets.
 const NAMES: &str = "/proc/net/unix";
-/// No line is longer.
+/// Upper limit of a line.
 const LONGEST: u64 = 4096;
-/// A process that runs greets sooner.
+/// Time limit for the greeting.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Lines that wait to be shown.
 const WAITING: usize = 256;
@@ -39,7 +38,7 @@ pub struct Watchable {
 /// Why a process cannot be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is none.
+    /// There is no such process.
     #[error("there is no process {pid}")]
     NoProcess {
         /// Its id.
@@ -54,12 +53,12 @@ pub enum Error {
         /// Its id.
         pid: u32,
     },
-    /// It does not want to be watched by us.
+    /// It rejected the connection.
     #[error("process {pid} cannot be watched: {why}")]
     Refused {
         /// Its id.
         pid: u32,
-        /// What it says.
+        /// Its reason.
         why: String,
     },
     /// It does not answer.
@@ -68,15 +67,15 @@ pub enum Error {
         /// Its id.
         pid: u32,
     },
-    /// Somebody else took its name.
+    /// Another process has bound its name.
     #[error("process {by} has taken the name of process {pid}'s monitor")]
     Impostor {
         /// The process asked for.
         pid: u32,
-        /// Who answers.
+        /// The process that answers.
         by: i32,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error(transparent)]
     System(#[from] io::Error),
 }
@@ -92,13 +91,13 @@ pub fn list() -> Result<Vec<Watchable>, Error> {
     Ok(found.collect())
 }
 
-/// Its name, if the process is there.
+/// The name of a process, if it exists.
 fn program(pid: u32) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(name.trim_end().to_owned())
 }
 
-/// Processes and their adapters in the system's list of names; whoever connected appears under the same name, once more.
+/// Processes and their adapters in the system's list of sockets, where accepted connections appear under the same name.
 fn names(table: &str) -> BTreeMap<u32, Vec<u32>> {
     let mut found = BTreeMap::<u32, Vec<u32>>::new();
     for line in table.lines() {
@@ -118,8 +117,8 @@ fn names(table: &str) -> BTreeMap<u32, Vec<u32>> {
     found
 }
 
-/// Shows every event of a process until it ends or closes its adapters, or until `each` has had enough. `begun` is told
-/// when everything from then on will be shown.
+/// Passes every event of a process to `each` until it ends or closes its adapters, or `each` fails. `begun` is called when all monitors
+/// are connected: every later event is shown.
 pub fn watch(
     pid: u32,
     begun: impl FnOnce(&Watchable),
@@ -150,18 +149,18 @@ pub fn watch(
     Ok(())
 }
 
-/// Connects to a monitor, and hears its greeting.
+/// Connects to a monitor, and reads its greeting.
 fn visit(pid: u32, adapter: u32) -> Result<BufReader<UnixStream>, Error> {
     let name = SocketAddr::from_abstract_name(format!("{NAME}{pid}/{adapter}"))?;
     let stream = match UnixStream::connect_addr(&name) {
         Ok(stream) => stream,
-        // It ended a moment ago.
+        // It ended after the list was read.
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             return Err(Error::NotWatchable { pid });
         }
         Err(error) => return Err(error.into()),
     };
-    // Any process can take any name that is free.
+    // Any process can bind an abstract name that is free.
     let by = socket_peercred(&stream).map_err(io::Error::from)?;
     let by = by.pid.as_raw_nonzero().get();
     if u32::try_from(by) != Ok(pid) {
@@ -178,7 +177,7 @@ fn visit(pid: u32, adapter: u32) -> Result<BufReader<UnixStream>, Error> {
     };
     let first = first.trim_end();
     if first == GREETING {
-        // From now on it speaks when something happens.
+        // From now on lines come when there are events.
         reader.get_ref().set_read_timeout(None)?;
         return Ok(reader);
     }
@@ -190,7 +189,7 @@ fn visit(pid: u32, adapter: u32) -> Result<BufReader<UnixStream>, Error> {
     })
 }
 
-/// The next line, without its end; none when there are no more.
+/// The next line, without its newline; `None` at the end.
 fn next(reader: &mut BufReader<UnixStream>) -> Option<String> {
     let mut line = String::new();
     reader.take(LONGEST).read_line(&mut line).ok()?;
@@ -199,7 +198,7 @@ fn next(reader: &mut BufReader<UnixStream>) -> Option<String> {
 
 fn read(adapter: u32, mut reader: BufReader<UnixStream>, tell: &SyncSender<Line>) {
     while let Some(text) = next(&mut reader) {
-        // What has another form was not said by a monitor; there is nothing to show.
+        // A line of another form is not a monitor's, and is skipped.
         if let Some(line) = Line::parse(adapter, &text)
             && tell.send(line).is_err()
         {

@@ -1,6 +1,5 @@
-//! What a program must find in its environment to run on Verbena instead of a real adapter (docs/dropin.md).
-//! It promises that a setting is checked before anything starts, and that what the environment held before is kept.
-//! It refuses to change this process: it answers with a list of variables.
+//! The environment with which a program runs on Verbena instead of a real adapter (docs/dropin.md). Settings are checked before the
+//! program starts, and existing values of the variables are kept. This process is not changed: the result is a list of variables.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -19,7 +18,7 @@ const LIBRDMACM: &str = "librdmacm.so.1";
 const SHIM: &str = "libverbena-uverbs.so";
 const SOCKETS: &str = "libverbena-rsocket.so";
 const AUDIT: &str = "libverbena-audit.so";
-/// What a complete folder has.
+/// The files of a complete folder.
 const NEEDED: [&str; 5] = [LIBIBVERBS, LIBRDMACM, SHIM, SOCKETS, AUDIT];
 
 /// Where the dynamic linker looks first.
@@ -27,21 +26,21 @@ const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 /// What the dynamic linker loads before anything else.
 const PRELOAD: &str = "LD_PRELOAD";
 
-/// What the dynamic linker asks where a library is.
+/// Libraries that the dynamic linker consults about the location of others (rtld-audit).
 const AUDITORS: &str = "LD_AUDIT";
-/// Settings of programs that are wrong for every adapter but mlx5's unless they are said; what the environment says, stays.
+/// Settings of programs whose defaults only work with mlx5 adapters; values in the environment take precedence.
 ///
-/// * NCCL 2.28 looks for functions of mlx5 adapters, and fails in itself if there is none, unless this is 0.
-/// * UCX's strong fence reads from the peer with the key 0xff, which it knows to be invalid on other adapters and uses all the
-///   same. The weak one orders requests by their queue pair.
+/// * NCCL 2.28 looks for functions of mlx5 adapters, and fails internally if there are none, unless this is 0.
+/// * UCX's strong fence reads from the peer with the key 0xff, which is invalid on other adapters. The weak one orders requests by their
+///   queue pair.
 const PROGRAMS: [(&str, &str); 2] = [("NCCL_GIN_TYPE", "0"), ("UCX_FENCE_MODE", "weak")];
 
-/// What is loaded into the program beside the libraries and the shim.
+/// What is loaded into the program besides the libraries and the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extras {
-    /// Its TCP sockets become rsockets.
+    /// Replaces its TCP sockets by rsockets.
     pub sockets: bool,
-    /// Copies of the libraries that it carries, or opens by a path, are led to ours.
+    /// Redirects copies of the libraries that it bundles, or opens by a path, to ours.
     pub audit: bool,
 }
 
@@ -55,8 +54,8 @@ pub struct Libraries {
 }
 
 impl Libraries {
-    /// In the folder that was named; else near the command: beside it, in the source tree's target folder, or where
-    /// `cargo xtask install` puts them.
+    /// In the folder `named`; if `None`, near the command: beside it, in the source tree's target folder, or where `cargo xtask install` puts
+    /// them.
     pub fn find(named: Option<&Path>, command: &Path) -> Result<Libraries, Error> {
         let candidates = match named {
             Some(folder) => vec![folder.to_owned()],
@@ -66,7 +65,7 @@ impl Libraries {
         let Some(found) = candidates.iter().find(complete) else {
             return Err(Error::NoLibraries(candidates));
         };
-        // A program may change its folder before it loads a library.
+        // A program may change its working directory before it loads a library.
         let folder = std::path::absolute(found).unwrap_or_else(|_| found.clone());
         if folder
             .as_os_str()
@@ -79,12 +78,12 @@ impl Libraries {
         Ok(Libraries { folder })
     }
 
-    /// Where they are.
+    /// The folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The variables that lead the dynamic linker here, and keep what `now` tells they were.
+    /// The variables that make the dynamic linker use this folder; `now` returns their present values, which are kept.
     pub fn variables(
         &self,
         extras: Extras,
@@ -95,7 +94,7 @@ impl Libraries {
         let sockets = [SOCKETS].into_iter().filter(|_| extras.sockets);
         for name in sockets.chain([SHIM]) {
             let library = self.folder.join(name).into_os_string();
-            // There a blank separates too; the bare name is found through the other variable.
+            // Here a blank is a separator, too; the bare name is found through the other variable.
             let blank = library.as_bytes().iter().any(u8::is_ascii_whitespace);
             let library = if blank { name.into() } else { library };
             preload = Some(prepended(&library, preload));
@@ -112,7 +111,7 @@ impl Libraries {
     }
 }
 
-/// Where the libraries can be, seen from the command.
+/// Folders where the libraries can be, relative to the command.
 fn near(command: &Path) -> Vec<PathBuf> {
     let Some(folder) = command.parent() else {
         return Vec::new();
@@ -125,7 +124,7 @@ fn near(command: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// `first` before what was there, unless it is first already; an empty entry would mean the current folder.
+/// Puts `first` before the present value, unless it is first already; an empty entry would mean the working directory.
 fn prepended(first: &OsStr, was: Option<OsString>) -> OsString {
     let Some(was) = was.filter(|was| !was.is_empty()) else {
         return first.to_owned();
@@ -139,19 +138,19 @@ fn prepended(first: &OsStr, was: Option<OsString>) -> OsString {
     all
 }
 
-/// Settings that were asked for on the command line: key and value, in order.
+/// Settings from the command line: key and value, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wishes(Vec<(String, String)>);
 
 impl Wishes {
-    /// One more; a later one for the same key wins.
+    /// Adds one; a later one for the same key replaces it.
     pub fn add(&mut self, key: &str, value: &str) {
         let key = key.to_ascii_lowercase();
         self.0.retain(|(old, _)| *old != key);
         self.0.push((key, value.to_owned()));
     }
 
-    /// One more, as `key=value`.
+    /// Adds one, as `key=value`.
     pub fn add_text(&mut self, text: &str) -> Result<(), Error> {
         let (key, value) = text
             .split_once('=')
@@ -160,7 +159,7 @@ impl Wishes {
         Ok(())
     }
 
-    /// The variables that say so, once it is certain that the adapter will take them together with all else it is told.
+    /// The variables of the settings, after a check that the adapter accepts them together with the rest of its configuration.
     pub fn variables(
         &self,
         environment: impl IntoIterator<Item = Variable>,
@@ -170,7 +169,7 @@ impl Wishes {
             .iter()
             .map(|(key, value)| (variable(key), value.into()))
             .collect();
-        // What names the file of settings is no setting.
+        // The variable that names the configuration file is no setting.
         if let Some((key, _)) = self.0.iter().find(|(key, _)| key == "config") {
             return Err(Error::NoSetting(key.clone()));
         }

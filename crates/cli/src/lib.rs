@@ -1,6 +1,5 @@
-//! The library behind the `verbena` command: everything it does that is worth testing or fuzzing without a process.
-//! It promises that no input file makes it panic, and that memory stays bounded whatever a capture holds.
-//! It refuses to know terminals, arguments and exit codes; those are the binary's.
+//! The library of the `verbena` command: what can be tested or fuzzed without a process. No input file makes it panic, and memory stays
+//! bounded whatever a capture contains. Arguments and exit codes are the binary's.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

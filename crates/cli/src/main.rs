@@ -1,6 +1,5 @@
-//! The `verbena` command.
-//! It promises that every subcommand explains itself with `--help` and says why it failed in one sentence.
-//! It refuses to do any work itself: arguments in, a call into the library, a code out.
+//! The `verbena` command: parses arguments, calls the subcommand, and returns its exit code. Every subcommand has `--help`, and a failure
+//! is reported in one sentence on standard error.
 
 #![forbid(unsafe_code)]
 

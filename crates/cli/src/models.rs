@@ -1,9 +1,8 @@
-//! `verbena models`: the same packets pushed and pulled, side by side (P10).
-//! It promises that every packet is checked, that messages are counted by the adapters and not by us, and that pulling is
-//! measured at its best: who pulls asks at the very moment at which there is something. It refuses to judge.
+//! `verbena models`: the same packets pushed and pulled, side by side (P10). Every packet is checked, messages are counted by the adapters,
+//! and pulling is measured at its best: the request is sent at the moment at which the packet exists.
 //!
-//! Two adapters in one process, each with a thread that polls, so that one clock tells when a packet was there and when it
-//! arrived. Packets go one at a time, to the unit and to the host by turns.
+//! Two adapters in one process, each with a polling thread, so that one clock measures both ends of a transfer. Packets go one at a time,
+//! to the unit and to the host alternately.
 
 mod end;
 mod play;
@@ -19,23 +18,23 @@ use verbena::{Config, Device};
 
 use stage::Stage;
 
-/// The shortest packet: its number stands at both ends.
+/// The shortest packet: its number is at both ends.
 pub const SHORTEST: u32 = 16;
 /// The longest.
 pub const LONGEST: u32 = 1 << 20;
 
-/// How data gets from one side to the other.
+/// How a packet is transferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// Who has it writes it to memory that was lent before.
+    /// The sender writes it to memory that was lent before.
     Push,
-    /// Who wants it asks and names a buffer; who has it writes it there.
+    /// The receiver requests it and names a buffer; the sender writes it there.
     Pull,
-    /// Who has it says where it is; who wants it reads it, and says that it did.
+    /// The sender announces its address; the receiver reads it, and reports that.
     Read,
 }
 
-/// A model: how packets get to the unit, and to the host.
+/// A model: how packets are transferred to the unit, and to the host.
 ///
 /// | model | to the unit | to the host |
 /// | --- | --- | --- |
@@ -74,9 +73,9 @@ impl Model {
 pub struct Plan {
     /// Bytes of the packets.
     pub sizes: Vec<u32>,
-    /// Packets each way in one round.
+    /// Packets in each direction per round.
     pub count: u32,
-    /// Rounds; the models take turns in each.
+    /// Rounds; each runs all models.
     pub rounds: usize,
 }
 
@@ -86,13 +85,13 @@ pub enum Error {
     /// The adapter.
     #[error(transparent)]
     Adapter(#[from] verbena::Error),
-    /// The session refuses what it was told: a fault of ours.
+    /// The session rejected a call: a bug.
     #[error("the session: {0}")]
     Session(#[from] verbena_push::Misuse),
-    /// The peer's message broke a rule: a fault of ours, too.
+    /// The peer's message violated the protocol: a bug, since both sides are ours.
     #[error("the peer: {0}")]
     Violation(#[from] verbena_push::Violation),
-    /// No such packets.
+    /// A size outside the limits.
     #[error("packets have {SHORTEST} to {LONGEST} bytes, not {0}")]
     Size(u32),
     /// A request failed, or a packet is not what was sent.
@@ -103,15 +102,15 @@ pub enum Error {
 /// One round of one model.
 #[derive(Debug, Clone, Default)]
 struct Sample {
-    /// How long each packet took.
+    /// The time of each packet.
     to_unit: Vec<Duration>,
     to_host: Vec<Duration>,
-    /// By both adapters: messages, and bytes of the streams.
+    /// Of both adapters: messages, and bytes of the streams.
     messages: u64,
     bytes: u64,
 }
 
-/// Measures all models in each size; each row is told as it is done.
+/// Measures all models in each size; `told` gets each row as it is complete.
 pub fn run(config: &Config, plan: &Plan, mut told: impl FnMut(&Row)) -> Result<Vec<Row>, Error> {
     let fits = |size: &&u32| !(SHORTEST..=LONGEST).contains(*size);
     if let Some(size) = plan.sizes.iter().find(fits) {
@@ -136,7 +135,7 @@ pub fn run(config: &Config, plan: &Plan, mut told: impl FnMut(&Row)) -> Result<V
     Ok(rows)
 }
 
-/// One round of one model, on connections of its own.
+/// One round of one model, on new connections.
 fn measure(
     host: &Device,
     unit: &Device,

@@ -37,7 +37,7 @@ fn every_operation_is_measured_and_reported_as_json() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let parsed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = parsed["results"].as_array().unwrap();
-    // Four operations by three metrics, but for the bandwidth of atomics.
+    // Four operations by three metrics, without the bandwidth of atomics.
     assert_eq!(rows.len(), 11);
     for row in rows {
         assert!(row["value"].as_f64().unwrap() > 0.0, "{row}");
@@ -182,7 +182,7 @@ fn the_device_is_an_object_for_programs() {
     );
 }
 
-/// V2: both maps of a profile, and which of its services are there.
+/// V2: both maps of a profile, and which of its services are implemented.
 #[test]
 fn the_profile_shows_devices_and_both_maps() {
     let ask = |more: &[&str]| {
@@ -253,7 +253,7 @@ fn pushing_is_compared_with_pulling() {
     for four in rows.chunks(4) {
         let messages = |row: &serde_json::Value| row["messages"].as_f64().unwrap();
         assert_eq!(four[0]["model"], "push-push");
-        // P10: whoever must ask needs more messages; how much longer it takes is the machine's to say.
+        // P10: models with requests need more messages; their times depend on the machine and are not checked.
         assert!(
             four[1..]
                 .iter()

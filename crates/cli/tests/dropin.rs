@@ -1,12 +1,12 @@
-//! The libraries that `cargo xtask dropin` made, under programs of the system. `cargo xtask test` makes them first; without
-//! them these tests say so and pass.
+//! The libraries that `cargo xtask dropin` builds, under programs of the system. `cargo xtask test` builds them first; without them these
+//! tests report that and pass.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Where they are, if they were made; a test run of the project always has them.
+/// Their folder, if they were built; a test run of the project always has them.
 fn libraries() -> Option<PathBuf> {
-    // Beside the folder that holds the command, as `verbena run` looks for them.
+    // Beside the folder of the command, as `verbena run` looks for them.
     let command = Path::new(env!("CARGO_BIN_EXE_verbena"));
     let folder = command.parent()?.parent()?.join("dropin");
     let there = folder.join("libverbena-uverbs.so").is_file();
@@ -51,7 +51,7 @@ fn the_shim_shows_the_device_file_and_nothing_else() {
             "{path}"
         );
     }
-    // By `access` and its relatives.
+    // With `access` and related calls.
     for (path, code) in [("/dev/infiniband/uverbs3", 0), ("/dev/infiniband/other", 1)] {
         let output = preloaded(
             &folder,
@@ -88,7 +88,7 @@ fn programs_of_the_system_load_them() {
             continue;
         };
         let said = text(&output.stderr);
-        // What the dynamic linker says when a symbol or a version is missing, or the wrong file is found.
+        // The dynamic linker's messages for a missing symbol or version, or a wrong file.
         for complaint in [
             "symbol lookup error",
             "not found (required by",
@@ -102,7 +102,7 @@ fn programs_of_the_system_load_them() {
     }
 }
 
-/// What a program of the system says on Verbena; none if the machine has no such program.
+/// The output of a program of the system on Verbena; `None` if the machine does not have the program.
 fn on_verbena(options: &[&str], program: &[&str]) -> Option<Output> {
     let output = Command::new(env!("CARGO_BIN_EXE_verbena"))
         .arg("run")
@@ -113,7 +113,7 @@ fn on_verbena(options: &[&str], program: &[&str]) -> Option<Output> {
     let said = text(&output.stderr);
     let missing = output.status.code() == Some(127) && said.starts_with("verbena: cannot start");
     if missing {
-        // `cargo xtask test` has looked for it before, and failed in CI.
+        // `cargo xtask test` has checked for it, and fails in CI.
         eprintln!("not tested: {} is missing", program[0]);
     }
     (!missing).then_some(output)
@@ -146,7 +146,7 @@ fn ucx_sees_the_adapter_because_of_the_shim() {
     assert!(!text(&without.stdout).contains("verbena0"), "{without:?}");
 }
 
-/// V1: functions are devices of their own, with names and unique names of their own.
+/// V1: functions are separate devices, with their own names and GUIDs.
 #[test]
 fn functions_are_listed_as_devices() {
     let Some(_) = libraries() else { return };
@@ -160,7 +160,7 @@ fn functions_are_listed_as_devices() {
     assert_eq!(names, ["verbena0", "verbena0v1", "verbena0v2"], "{said}");
     let guids: std::collections::HashSet<&str> = rows.iter().map(|row| row[1]).collect();
     assert_eq!(guids.len(), 3, "{said}");
-    // V2: by a profile, without those that do no RDMA, although the first is one of them.
+    // V2: with a profile, devices without RDMA are not listed, although the first is one of them.
     let profile = ["--set", "presents=s=iscsi,a=rdma,b=nic,c=rdma+iscsi"];
     let Some(output) = on_verbena(&profile, &["ibv_devices"]) else {
         return;
@@ -171,11 +171,11 @@ fn functions_are_listed_as_devices() {
     assert!(!named("b ") && !named("s "), "{said}");
 }
 
-/// V1: a program finds a function by its name and speaks to another one, each in a process of its own.
+/// V1: a program opens a function by its name and connects to another one, each in its own process.
 #[test]
 fn programs_run_on_functions() {
     let Some(_) = libraries() else { return };
-    // Bound for a moment, so that nobody else has it.
+    // Bound for a moment, to find a free port.
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = free.local_addr().expect("it is bound").port().to_string();
     drop(free);
@@ -201,7 +201,7 @@ fn programs_run_on_functions() {
         }
     };
     if !client.status.success() {
-        // Nobody will come: it would wait for ever.
+        // No client will connect: it would wait for ever.
         let _ = server.kill();
     }
     let server = server.wait_with_output().expect("it ends");

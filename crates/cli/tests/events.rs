@@ -1,4 +1,4 @@
-//! `verbena events` against a second process that makes things happen on demand.
+//! `verbena events` against a second process that causes events on demand.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use verbena::low::{Arm, BLANK, Cause, Data, Flags, Origin, RecvWr, SendOp, SendWr};
 use verbena::{Access, Cq, Device, Qp, QpOptions};
 
-/// Not in the name of the settings: those that do not exist are refused.
+/// Without the prefix of the settings: unknown settings are rejected.
 const ROLE: &str = "TEST_OF_VERBENA_EVENTS";
 
 fn verbena(args: &[&str]) -> Command {
@@ -24,7 +24,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Ended when it is dropped.
+/// Killed on drop.
 struct Process(Child);
 
 impl Drop for Process {
@@ -34,7 +34,7 @@ impl Drop for Process {
     }
 }
 
-/// This test program again, as the process that is watched.
+/// This test program again, as the watched process.
 struct Watched {
     process: Process,
     says: BufReader<ChildStdout>,
@@ -60,7 +60,7 @@ impl Watched {
         }
     }
 
-    /// The next line it says.
+    /// Reads its next line.
     fn hear(&mut self) -> Vec<u32> {
         loop {
             let mut line = String::new();
@@ -95,8 +95,8 @@ fn complete(cq: &Cq, mut count: usize) {
     }
 }
 
-/// Each time it hears a line: a solicited message that takes a shared receive queue below its limit, and an access to
-/// memory that is none.
+/// For each line of input: a solicited message that takes a shared receive queue below its limit, and an access to memory that is not
+/// registered.
 #[test]
 fn as_child() {
     if std::env::var(ROLE).is_err() {
@@ -156,7 +156,7 @@ fn as_child() {
     }
 }
 
-/// `verbena events PID`, once it watches.
+/// Starts `verbena events PID`, and waits until it watches.
 fn watch(args: &[&str]) -> (Process, BufReader<ChildStdout>) {
     let mut child = verbena(args)
         .stdout(Stdio::piped())
@@ -168,13 +168,13 @@ fn watch(args: &[&str]) -> (Process, BufReader<ChildStdout>) {
     complaints.read_line(&mut first).unwrap();
     assert!(first.starts_with("watching 1 adapter(s)"), "{first}");
     let out = BufReader::new(child.stdout.take().unwrap());
-    // Read to the end, so that it never waits for us.
+    // Read to the end, so that it never blocks on the pipe.
     std::thread::spawn(move || complaints.lines().all(|line| line.is_ok()));
     (Process(child), out)
 }
 
-/// Lines up to the last event of a round. The peer's adapter tells that it refused a request after it has told the requester, so
-/// that event may come behind the last one of the program.
+/// Lines up to the last event of a round. The peer's adapter raises the access error after it has answered the requester, so that event
+/// may come after the last one of the program.
 fn round(out: &mut BufReader<ChildStdout>, last: &str) -> Vec<String> {
     let mut missing = vec![last, "qp_access_error"];
     let mut all = Vec::new();
@@ -216,7 +216,7 @@ fn events_of_another_process_are_shown_live() {
         .iter()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    // What another thread tells of at the same moment may come before the last event here and after it there.
+    // Events of other threads at the same time may be before the last event in one output and after it in the other.
     let certain = ["srq_limit", "qp_access_error", "general_purpose"];
     for event in certain {
         let here = lines.iter().filter(|line| line.contains(event)).count();
@@ -234,7 +234,7 @@ fn events_of_another_process_are_shown_live() {
         .collect();
     assert!(times.is_sorted() && times[0] > 1e9, "{times:?}");
 
-    // Who stops watching harms nobody, and the next one sees the next events.
+    // The end of one watcher affects no other, and a new one sees the next events.
     drop(plain);
     let (mut after, mut lines) = watch(&["events", &pid]);
     watched.go();
@@ -294,7 +294,7 @@ fn who_cannot_be_watched_is_a_sentence() {
     assert_eq!(output(&["events", "me"]).status.code(), Some(2));
 }
 
-/// It cannot answer; nobody should wait for that without a word.
+/// It cannot answer; the command must report that within its time limit.
 #[test]
 fn a_stopped_process_is_a_sentence() {
     let mut stopped = Watched::start(&[]);
@@ -302,7 +302,7 @@ fn a_stopped_process_is_a_sentence() {
     let pid = stopped.pid();
     let stop = Command::new("kill").args(["-STOP", &pid]).status();
     assert!(stop.unwrap().success());
-    // The signal is sent, not obeyed yet: until then it answers, and has nothing to tell ever after.
+    // The signal may not have taken effect yet: until then the process still answers.
     let is_stopped = || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
         stat.is_ok_and(|stat| stat.contains(") T "))
@@ -316,7 +316,7 @@ fn a_stopped_process_is_a_sentence() {
     assert!(said.contains("does not answer"), "{said}");
 }
 
-/// Any process can take the name of another.
+/// Any process can bind the name of another.
 #[test]
 fn a_process_under_a_wrong_name_is_not_believed() {
     use std::os::linux::net::SocketAddrExt;

@@ -1,4 +1,4 @@
-//! `verbena run` and `verbena env` as a user types them. The libraries are empty files where only the way to them matters.
+//! `verbena run` and `verbena env` as a user types them. Where only the path of the libraries matters, they are libraries without contents.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ const LIBRARIES: [&str; 5] = [
     "libverbena-audit.so",
 ];
 
-/// A folder of one test, gone at its end.
+/// A folder of one test, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -24,7 +24,7 @@ impl Folder {
         Folder(path)
     }
 
-    /// Copies of the C library: something that the dynamic linker takes and that changes nothing.
+    /// Libraries that the dynamic linker accepts and that change nothing.
     fn with_libraries(name: &str) -> Folder {
         let folder = Folder::new(name);
         for library in LIBRARIES {
@@ -40,10 +40,10 @@ impl Drop for Folder {
     }
 }
 
-/// A shared library without anything in it, under this name; by the compiler if there is one, else an empty file, of
-/// which the dynamic linker complains on standard error.
+/// A shared library without contents; built by the compiler if there is one, else an empty file, about which the dynamic linker complains on
+/// standard error.
 fn harmless(path: &Path) {
-    // As an audit library it needs this function.
+    // An audit library needs this function.
     let source = path.with_extension("c");
     std::fs::write(&source, "unsigned la_version(unsigned v) { return v; }").unwrap();
     let made = Command::new("gcc")
@@ -87,7 +87,7 @@ fn the_exit_code_is_the_programs() {
 #[test]
 fn a_signal_kills_the_program_and_nobody_stands_between() {
     let folder = Folder::with_libraries("signal");
-    // 9 kills, 15 asks, 13 is a pipe without reader, which our own runtime ignores for itself.
+    // SIGKILL, SIGTERM, and SIGPIPE, which the Rust runtime ignores in this command.
     for signal in [9, 15, 13] {
         let output = run(&folder, &["sh", "-c", &format!("kill -{signal} $$")]);
         assert_eq!(output.status.signal(), Some(signal), "{output:?}");
@@ -183,7 +183,7 @@ fn a_program_with_rights_of_its_own_is_warned_of() {
     std::fs::set_permissions(&program, rights).unwrap();
     let path = program.to_str().unwrap();
     let said = text(&run(&folder, &[path]).stderr);
-    // Our own file gives us no rights that we have not.
+    // A set-user-ID file of the same user raises no rights.
     assert!(!said.contains("ignores the environment"), "{said}");
     if std::os::unix::fs::chown(&program, Some(65534), None).is_ok() {
         let mut rights = program.metadata().unwrap().permissions();

@@ -1,8 +1,8 @@
-//! More threads that poll than processors, on both sides: the adapter must not collapse (docs/performance.md).
+//! More polling threads than processors, on both sides: throughput must not collapse (docs/performance.md).
 
 use std::process::Command;
 
-/// Messages per second, in millions, with so many polling threads on each side.
+/// Messages per second, in millions, with this number of polling threads on each side.
 fn rate(threads: usize, more: &[&str]) -> f64 {
     let output = Command::new(env!("CARGO_BIN_EXE_verbena"))
         .args(["bench", "send", "--metric", "rate", "-n", "60000"])

@@ -1,5 +1,5 @@
-//! A bad network for UDP, as a program: `relay --listen ADDR --to ADDR [--loss P] [--reorder P] [--duplicate P] [--seed N]`.
-//! Percentages are of datagrams, both ways. It says `listening on ADDR` when it does, and runs until it is ended.
+//! An impaired network for UDP, as a program: `relay --listen ADDR --to ADDR [--loss P] [--reorder P] [--duplicate P] [--seed N]`.
+//! Percentages are of datagrams, in both directions. It prints `listening on ADDR` and runs until it is killed.
 
 #[path = "../tests/common/relay.rs"]
 mod relay;

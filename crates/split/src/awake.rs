@@ -1,13 +1,12 @@
-//! Time in which we were there: a pause in which nobody looked counts for half a second at most.
-//! It promises that a process which was held up does not take its own absence for somebody else's.
-//! It refuses to know what is waited for.
+//! A timer for timeouts of a peer: time between two readings counts at most [`PAUSE`]. A process that was suspended or not scheduled
+//! therefore does not take its own absence for the peer's silence.
 
 use std::time::{Duration, Instant};
 
-/// Drivers look more often, if the system lets them.
+/// Drivers read the timer more often than this if they are scheduled.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Measures since it was made, or [begun](Awake::begin) again.
+/// Time since it was created or [restarted](Awake::begin).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Awake {
     looked: Instant,
@@ -22,12 +21,12 @@ impl Awake {
         }
     }
 
-    /// From the beginning.
+    /// Restarts at zero.
     pub(crate) fn begin(&mut self, now: Instant) {
         *self = Awake::new(now);
     }
 
-    /// Somebody looks: how long it is now.
+    /// Adds the time since the last reading; returns the sum.
     pub(crate) fn look(&mut self, now: Instant) -> Duration {
         let pause = now.saturating_duration_since(self.looked);
         self.sum += pause.min(PAUSE);

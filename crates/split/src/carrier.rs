@@ -1,6 +1,6 @@
-//! What carries a service connection: queue pairs, memory they reach, and news of connections, whatever is beneath.
-//! A carrier promises order within a pair, a completion for every request that was posted and not destroyed, and that nothing
-//! reaches memory through a pair that is destroyed. It refuses to wait: the driver sleeps, on descriptors that it names.
+//! The transport of a service connection: queue pairs, registered memory, and connection management, the same for every carrier. A carrier
+//! keeps the order within a pair, completes every request that is posted on a pair that is not destroyed, and accesses no memory through a
+//! destroyed pair. It never blocks but in [`Carrier::sleep`].
 
 pub mod address;
 pub mod cells;
@@ -25,21 +25,21 @@ use verbena_wire::{Stag, To};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pair(pub u32);
 
-/// A peer's request for a connection, until it is answered.
+/// A peer's connection request, until it is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// Where a request came from, as limits count it.
+/// The source of a request, as limits count it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// As [`source_of`] says.
+    /// An IP address or network, by [`source_of`].
     Ip(IpAddr),
-    /// A station.
+    /// An Ethernet station.
     Mac(Mac),
 }
 
 impl Source {
-    /// Whom this address counts for.
+    /// The source that an address counts for.
     pub fn of(address: IpAddr) -> Source {
         Source::Ip(source_of(address))
     }
@@ -57,27 +57,26 @@ impl fmt::Display for Source {
     }
 }
 
-/// What a queue pair shall be like.
+/// Options of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PairOptions {
-    /// Every packet arrives, or the pair ends; otherwise packets may be lost (P2). A carrier that cannot lose anything may
-    /// ignore it.
+    /// Every packet arrives, or the pair ends; otherwise packets may be lost (P2). A carrier that never loses packets may ignore it.
     pub acknowledged: bool,
-    /// Requests that may wait in the send queue.
+    /// Capacity of the send queue.
     pub sends: usize,
-    /// Requests that may wait in the receive queue.
+    /// Capacity of the receive queue.
     pub receives: usize,
 }
 
-/// Registered memory. Like everybody else its owner copies in and out; no reference into it exists.
+/// Registered memory. It is accessed by copies only, since a peer may write to it at any time; no reference into it exists.
 pub trait Memory: fmt::Debug + Send {
-    /// Its memory handle.
+    /// Its STag.
     fn handle(&self) -> Stag;
     /// The address of its first byte, as peers name it.
     fn at(&self) -> To;
-    /// Bytes.
+    /// Its length in bytes.
     fn len(&self) -> usize;
-    /// No bytes.
+    /// Whether its length is 0.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -86,7 +85,7 @@ pub trait Memory: fmt::Debug + Send {
     /// Fills `into` with a copy of what is at `offset`; false, and nothing copied, if it reaches beyond the end.
     fn read(&self, offset: usize, into: &mut [u8]) -> bool;
 
-    /// Reads from a descriptor into `head` and then into `len` bytes at `offset`, in one call and without a copy; bytes in all.
+    /// Reads from a descriptor into `head` and then into `len` bytes at `offset`, in one call and without a copy; returns the bytes read.
     fn read_from(
         &self,
         fd: BorrowedFd<'_>,
@@ -95,7 +94,7 @@ pub trait Memory: fmt::Debug + Send {
         len: usize,
     ) -> std::io::Result<usize>;
 
-    /// Writes `head` and then `len` bytes from `offset` to a descriptor, in one call and without a copy; bytes in all.
+    /// Writes `head` and then `len` bytes from `offset` to a descriptor, in one call and without a copy; returns the bytes written.
     fn write_to(
         &self,
         fd: BorrowedFd<'_>,
@@ -104,7 +103,7 @@ pub trait Memory: fmt::Debug + Send {
         len: usize,
     ) -> std::io::Result<usize>;
 
-    /// `len` bytes at `offset`, for a request.
+    /// A scatter/gather element for `len` bytes at `offset`.
     fn piece(&self, offset: usize, len: u32) -> Sge {
         Sge {
             at: self.at().get().wrapping_add(offset as u64),
@@ -114,64 +113,64 @@ pub trait Memory: fmt::Debug + Send {
     }
 }
 
-/// Who may reach registered memory.
+/// The access rights of registered memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// Requests of this side only.
+    /// Local requests only.
     Local,
-    /// Also writes of whoever is connected.
+    /// Also RDMA writes of connected peers.
     RemoteWrite,
 }
 
-/// Something happened to a connection. Told once.
+/// An event of a connection, reported once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
-    /// Somebody asks: [`accept`](Carrier::accept) or [`reject`](Carrier::reject).
+    /// A connection request: call [`accept`](Carrier::accept) or [`reject`](Carrier::reject).
     Request {
-        /// Its name until then.
+        /// Identifies the request until then.
         ticket: Ticket,
-        /// Who, for people.
+        /// Its source, for messages.
         from: String,
-        /// Who, for limits; `None` if the carrier does not know any more.
+        /// Its source, for limits; `None` if the carrier no longer knows it.
         source: Option<Source>,
-        /// What they say.
+        /// Its private data.
         private: Vec<u8>,
-        /// The kind of channel they want; `None` if the carrier cannot know.
+        /// The kind of channel requested; `None` if the carrier cannot know.
         acknowledged: Option<bool>,
     },
-    /// Somebody asked, and the carrier itself has rejected it.
+    /// The carrier itself rejected a connection request.
     Rejected {
-        /// Who, for people.
+        /// Its source, for messages.
         from: String,
-        /// Why, for people.
+        /// The reason, for messages.
         why: String,
     },
-    /// A pair that asked, or that accepted, is connected: it may send.
+    /// A pair that requested or accepted a connection is connected: it may send.
     Connected {
         /// The pair.
         pair: Pair,
-        /// What they say; empty for one that accepted.
+        /// The peer's private data; empty for a pair that accepted.
         private: Vec<u8>,
     },
-    /// A pair that asked is not connected, or one that accepted: rejected, unanswered, or the way failed.
+    /// A pair that requested or accepted a connection is not connected: rejected, unanswered, or a failed connection.
     Refused {
-        /// The pair, good for nothing but to be destroyed.
+        /// The pair, which can only be destroyed.
         pair: Pair,
-        /// Why, for people.
+        /// The reason, for messages.
         why: String,
-        /// What they say.
+        /// The peer's private data.
         private: Vec<u8>,
     },
-    /// A connection is no more; what was posted completes as flushed.
+    /// A connection ended; posted requests complete as flushed.
     Ended {
-        /// The pair, good for nothing but to be destroyed.
+        /// The pair, which can only be destroyed.
         pair: Pair,
-        /// Why, for people.
+        /// The reason, for messages.
         why: String,
     },
 }
 
-/// Why a carrier cannot do something.
+/// Why a carrier's call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CarrierError {
     /// An address that this carrier cannot use.
@@ -179,40 +178,40 @@ pub enum CarrierError {
     Address {
         /// As it was given.
         address: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// The interface of a carrier over Ethernet.
     #[error(transparent)]
     Lan(#[from] verbena_lan::Error),
-    /// The adapter beneath.
+    /// The adapter of an iWARP carrier.
     #[error(transparent)]
     Adapter(#[from] verbena::Error),
-    /// The channel adapter beneath.
+    /// The channel adapter of a carrier of cells.
     #[error(transparent)]
     Cells(#[from] verbena_cells::Error),
-    /// Memory was refused.
+    /// Memory could not be registered.
     #[error("{len} bytes of memory were refused: {why}")]
     Memory {
-        /// Asked for.
+        /// The length requested.
         len: usize,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// A request does not fit its queue, or its pair is gone.
+    /// A request does not fit its queue, or its pair was destroyed.
     #[error("pair {}: {why}", pair.0)]
     Post {
         /// The pair.
         pair: Pair,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("{call}: {error}")]
     System {
-        /// What was called.
+        /// The call.
         call: &'static str,
-        /// What it said.
+        /// Its error.
         error: std::io::Error,
     },
 }
@@ -220,58 +219,58 @@ pub enum CarrierError {
 /// The result of a carrier's calls.
 pub type Result<T> = core::result::Result<T, CarrierError>;
 
-/// What a driver sleeps on.
+/// A descriptor to wait on.
 #[derive(Debug, Clone, Copy)]
 pub struct Sleeper<'a> {
     /// The descriptor.
     pub fd: BorrowedFd<'a>,
-    /// It waits for room to write, too.
+    /// Also wait for writability.
     pub write: bool,
 }
 
 /// Queue pairs of one kind, all of one driver.
 ///
-/// In which order to call: posting and connecting may take effect at once or with the next [`turn`](Carrier::turn); call that
-/// after any of them, when a descriptor is ready and when the [`deadline`](Carrier::deadline) has passed; then take all
-/// [`news`](Carrier::news). Before sleeping [`doze`](Carrier::doze) must say yes.
+/// Order of calls: posting and connecting may take effect at once or with the next [`turn`](Carrier::turn); call that after any of them,
+/// when a descriptor is ready and when the [`deadline`](Carrier::deadline) has passed; then take all [`news`](Carrier::news). Before
+/// sleeping [`doze`](Carrier::doze) must return true.
 pub trait Carrier: fmt::Debug + Send {
-    /// Its address, for people and for those who connect to it.
+    /// Its address, for messages and for dialling.
     fn local(&self) -> String;
 
     /// Its name: `udp`, `ethernet`, `iwarp`.
     fn name(&self) -> &'static str;
 
-    /// Packets that leave on a pair that is not acknowledged may be lost on the way.
+    /// Whether packets on a pair that is not acknowledged may be lost.
     fn can_lose(&self) -> bool;
 
-    /// What is made from now on belongs together: pairs reach memory that was made since the same call, and no other's.
+    /// Starts a new protection domain: pairs reach memory that was registered since the same call, and no other.
     fn separate(&mut self) -> Result<()>;
 
-    /// Registers memory for the pairs that it belongs together with.
+    /// Registers memory in the current protection domain.
     fn memory(&mut self, len: usize, reach: Reach) -> Result<Box<dyn Memory>>;
 
-    /// Makes a pair. Receives may be posted at once.
+    /// Creates a pair in the current protection domain. Receives can be posted at once.
     fn create(&mut self, options: PairOptions) -> Result<Pair>;
 
-    /// Asks whoever this carrier was told to dial; [`News`] says how it ends.
+    /// Requests a connection to the address that this carrier dials; [`News`] has the result.
     fn connect(&mut self, pair: Pair, private: &[u8]) -> Result<()>;
 
-    /// Agrees to a request; [`News::Connected`] says when the pair may send. What comes may complete before that.
+    /// Accepts a request; [`News::Connected`] says when the pair may send. Receives may complete before that.
     fn accept(&mut self, ticket: Ticket, pair: Pair, private: &[u8]) -> Result<()>;
 
-    /// Does not agree, and says why.
+    /// Rejects a request, with private data.
     fn reject(&mut self, ticket: Ticket, private: &[u8]);
 
-    /// Ends a pair: the peer is told if it can be, nothing arrives any more, and completions not taken yet are dropped.
+    /// Destroys a pair: the peer is told if possible, nothing is placed any more, and completions not taken yet are dropped.
     fn destroy(&mut self, pair: Pair);
 
     /// Posts a receive; without a piece, for the immediate data of a write.
     fn post_receive(&mut self, pair: Pair, id: u64, piece: Option<Sge>) -> Result<()>;
 
-    /// Posts a message of one piece. Its completion is told.
+    /// Posts a send of one piece, which generates a completion.
     fn post_send(&mut self, pair: Pair, id: u64, piece: Sge) -> Result<()>;
 
-    /// Posts an RDMA write of one piece. Its completion is told.
+    /// Posts an RDMA write of one piece, which generates a completion.
     fn post_write(
         &mut self,
         pair: Pair,
@@ -281,28 +280,28 @@ pub trait Carrier: fmt::Debug + Send {
         immediate: Option<u32>,
     ) -> Result<()>;
 
-    /// Does what there is to do, within bounds, and appends completions in the order of each pair.
+    /// Makes progress, within bounds, and appends completions in the order of each pair.
     fn turn(&mut self, now: Instant, done: &mut Vec<Wc>) -> Result<()>;
 
-    /// The next news.
+    /// The next event.
     fn news(&mut self) -> Option<News>;
 
-    /// When [`turn`](Carrier::turn) wants to be called, if nothing happens before.
+    /// When [`turn`](Carrier::turn) is due if nothing happens before.
     fn deadline(&self) -> Option<Instant>;
 
-    /// The descriptors to sleep on.
+    /// Appends the descriptors to wait on.
     fn sleepers<'a>(&'a self, on: &mut Vec<Sleeper<'a>>);
 
-    /// Makes ready to sleep; false if there is something to do, so that a turn is due first.
+    /// Prepares to sleep; false if there is work, so that a turn is due first.
     fn doze(&mut self) -> bool;
 
-    /// It does its work while it [`sleep`](Carrier::sleep)s: who has several carriers sleeps with such a one.
+    /// Whether it makes progress during [`sleep`](Carrier::sleep): a driver with several carriers sleeps in such a one.
     fn works_asleep(&self) -> bool {
         false
     }
 
-    /// Sleeps until there is something to do, one of `others` is ready, or the time is over, and marks those that are ready. It
-    /// may wake for nothing. [`doze`](Carrier::doze) must have said yes, and a turn is due afterwards.
+    /// Waits until there is work, one of `others` is ready, or the timeout has passed, and marks the ready ones. Wakeups may be spurious.
+    /// [`doze`](Carrier::doze) must have returned true, and a turn is due afterwards.
     fn sleep(&self, others: &mut [Beside<'_>], timeout: Option<Duration>) -> Result<()> {
         let mut on = Vec::new();
         self.sleepers(&mut on);

@@ -1,6 +1,5 @@
-//! An interface of a driver's own, claimed before it is touched.
-//! It promises that the TAP of another driver is left alone: whoever has it says so at its desk.
-//! It refuses to drive it.
+//! Creation of a driver's TAP. The status sockets of its queues are bound before the TAP is opened, which fails if another driver has
+//! one of that name: its TAP is then not touched.
 
 use std::io;
 
@@ -9,7 +8,7 @@ use verbena_lan::Tap;
 use crate::lane::Lane;
 use crate::status::Desk;
 
-/// Creates a TAP with this name or pattern for a driver of this kind (`host`, `unit`), and a desk for each of its queues, in their order.
+/// Creates a TAP with this name or pattern for a driver of this kind (`host`, `unit`), and the status socket of each of its queues, in order.
 pub(crate) fn claim<E>(kind: &str, name: &str, queues: u8) -> Result<(Tap, Vec<Desk>), E>
 where
     E: From<verbena_lan::Error> + From<io::Error>,
@@ -19,8 +18,8 @@ where
         let each = Lane::all(queues).map(|lane| Desk::open(&lane.desk(kind, name)));
         each.collect()
     };
-    // The kernel would let us have queues of an interface for several that another driver has, and with them frames. The next free
-    // one of a pattern is nobody else's, and its name is not known yet.
+    // The kernel would attach us to a multi-queue TAP that another driver has, and we would receive some of its frames. With a pattern the
+    // kernel selects a free name, which is not known until then.
     let early = match name.contains('%') {
         true => None,
         false => Some(desks(name)?),

@@ -1,6 +1,5 @@
-//! What a host says when it asks for a channel, in the private data of the request.
-//! It promises that a unit knows from it alone which service connection a channel belongs to, and what is to run on it.
-//! It refuses whatever is not exactly of this form and version.
+//! The private data with which a host requests a channel. From it alone a unit knows which service connection a channel belongs to, and
+//! what runs on it. Anything that is not exactly of this form and version is rejected.
 
 use verbena_push::Arrangement;
 
@@ -15,31 +14,31 @@ pub const MAX_NAME: usize = 64;
 /// The request for one channel of a service connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// Names the service connection; all its channels say the same. Best a random number.
+    /// Identifies the service connection: the same in all its channels, best a random number.
     pub service: u64,
-    /// What runs on it.
+    /// The arrangement of the connection.
     pub arrangement: Arrangement,
-    /// Which channel: 0 is control, 1 data.
+    /// The channel: 0 is control, 1 data.
     pub channel: u8,
-    /// Which of the host's queues it is a channel of.
+    /// The host's queue that the channel belongs to.
     pub lane: Lane,
-    /// What the host calls itself, for people.
+    /// The host's name, for messages to operators.
     pub name: String,
 }
 
-/// Not a request of a host.
+/// Why private data is not a valid request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotHello {
-    /// Somebody else's protocol.
+    /// Another protocol.
     #[error("not a host of a split driver")]
     Stranger,
-    /// A later one.
+    /// Another version.
     #[error("version {0} of the split driver, and {VERSION} is spoken here")]
     Version(u8),
-    /// Of a queue that there cannot be.
+    /// An impossible queue.
     #[error(transparent)]
     Queue(#[from] NoQueue),
-    /// Of no arrangement, or of a channel that it has not.
+    /// An unknown arrangement, or a channel that it does not have.
     #[error("no channel {channel} in arrangement {arrangement}")]
     Channel {
         /// As it came.
@@ -50,7 +49,7 @@ pub enum NotHello {
 }
 
 impl Hello {
-    /// Its bytes.
+    /// Its encoding.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(FIXED + MAX_NAME);
         bytes.extend(MAGIC);
@@ -66,7 +65,7 @@ impl Hello {
         bytes
     }
 
-    /// Reads it.
+    /// Parses it.
     pub fn parse(bytes: &[u8]) -> Result<Hello, NotHello> {
         let (fixed, name) = bytes
             .split_first_chunk::<FIXED>()
@@ -100,7 +99,7 @@ impl Hello {
             return Err(refused);
         }
         let lane = Lane::from_byte(lane)?;
-        // What is printed must not move a terminal's cursor.
+        // The name is printed: control characters could move a terminal's cursor.
         let name = String::from_utf8_lossy(name);
         let name = name.chars().map(|c| if c.is_control() { '?' } else { c });
         Ok(Hello {
@@ -113,7 +112,7 @@ impl Hello {
     }
 }
 
-/// The letter that P5 gives it.
+/// The letter of an arrangement (P5).
 pub const fn letter(arrangement: Arrangement) -> u8 {
     match arrangement {
         Arrangement::Sends => b'A',
@@ -122,7 +121,7 @@ pub const fn letter(arrangement: Arrangement) -> u8 {
     }
 }
 
-/// Channels of an arrangement.
+/// Number of channels of an arrangement.
 pub const fn channels(arrangement: Arrangement) -> u8 {
     match arrangement {
         Arrangement::Sends | Arrangement::Writes => 2,
@@ -169,7 +168,7 @@ mod tests {
             wrong[at] ^= 0x40;
             assert!(Hello::parse(&wrong).is_err(), "byte {at}");
         }
-        // The last one is a queue, or none that there can be.
+        // The last byte is a queue, or invalid.
         for byte in 0..=u8::MAX {
             let mut other = bytes.clone();
             other[7] = byte;

@@ -1,6 +1,6 @@
-//! The host's half of the split driver (P8): a TAP interface whose frames are pushed to an I/O unit and come from it.
-//! It promises an interface that stays whatever happens to the unit, whose link says whether frames can pass, and which is
-//! connected again when the unit returns. It refuses to keep frames that cannot be sent: the kernel queues them, or drops them.
+//! The host's half of the split driver (P8): a TAP interface whose frames are exchanged with an I/O unit. The interface outlives the
+//! connection: its carrier is on only while frames can pass, and the unit is dialled again with backoff. A frame that finds no room stays
+//! in the kernel's queue; frames read while there is no connection are dropped.
 
 mod cable;
 mod dial;
@@ -35,19 +35,19 @@ use crate::status::Desk;
 use crate::stop::Stop;
 use crate::vigil::Vigil;
 
-/// Dialling again after a failure waits so long at first, and doubles.
+/// Initial wait before dialling again after a failure; it doubles up to [`AGAIN_MOST`].
 const AGAIN: Duration = Duration::from_millis(100);
 const AGAIN_MOST: Duration = Duration::from_secs(2);
-/// A unit that says nothing for so long is asked.
+/// Interval at which the unit is probed.
 const QUIET: Duration = Duration::from_millis(500);
-/// How often a busy driver looks whether somebody asks for its status, or interfaces have changed.
+/// How often a busy driver checks for status requests and interface changes.
 const GLANCE: Duration = Duration::from_millis(50);
-/// A unit has so long to connect all channels and to answer what it is asked first, or its patience if that is longer.
+/// A unit must connect all channels and answer the first requests within this time, or within `patience` if that is longer.
 const FORMING: Duration = Duration::from_secs(5);
-/// How long taking leave may take.
+/// Time limit of an orderly disconnect.
 const LEAVE: Duration = Duration::from_secs(1);
 
-/// Why a driver ends.
+/// Why a driver ended.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The interface.
@@ -61,7 +61,7 @@ pub enum HostError {
     System(#[from] std::io::Error),
 }
 
-/// A host's driver, or one queue of it.
+/// A host's driver for one queue of its interface.
 #[derive(Debug)]
 pub struct Host {
     options: HostOptions,
@@ -70,30 +70,30 @@ pub struct Host {
     watch: Watch,
     desk: Desk,
     carrier: Box<dyn Carrier>,
-    /// How to have another one, and whether that is due.
+    /// Opens another carrier, and whether that is due.
     reopen: Option<dial::Reopen>,
     is_stale: bool,
     journal: Journal,
     phase: Phase,
     link: Option<Link>,
-    /// How long the link is being made.
+    /// Time since the unit was dialled.
     formed: Awake,
-    /// When to dial again, and how long to wait after that.
+    /// When to dial again, and the wait after that.
     again: (Instant, Duration),
     why: Option<String>,
-    /// Requests that wait for the unit's answers.
+    /// Requests that wait for the unit's answer.
     asked: BTreeMap<u64, Ask>,
-    /// When the unit was asked last whether it is there.
+    /// When the unit was probed last, or the disconnect began.
     probed: Instant,
-    /// What the unit was told last of our interface.
+    /// What the unit was told last about the interface.
     told: Told,
-    /// What frames to the unit may leave undone.
+    /// The offloads that the interface leaves to the unit.
     granted: Offloads,
     lan_up: bool,
     at_unit: Option<Counts>,
     connections: u64,
     frames: frames::Frames,
-    /// Somebody asks for the status, or interfaces have changed; and when that was looked for last.
+    /// A status request or an interface change is pending; and when these were last checked.
     is_called: bool,
     glanced: Instant,
     vigil: Vigil,
@@ -111,7 +111,7 @@ impl Drive for Host {
     }
 }
 
-/// What the unit knows of the interface.
+/// What the unit was told about the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Told {
     mac: Option<Mac>,
@@ -120,7 +120,7 @@ struct Told {
 }
 
 impl Host {
-    /// Creates the interface, which has no link yet, and drives its only queue. The carrier leads to the unit.
+    /// Creates the interface, with carrier off, and drives its only queue. The carrier leads to the unit.
     pub fn new(
         options: HostOptions,
         carrier: Box<dyn Carrier>,
@@ -135,7 +135,7 @@ impl Host {
         Host::on(cable, options, carrier, unit, journal)
     }
 
-    /// Drives one queue of an interface; the options say which. The carrier leads to the unit's queue of the same number.
+    /// Drives one queue of an interface, `options.lane`. The carrier leads to the unit's queue of the same number.
     pub fn on(
         cable: Arc<Cable>,
         mut options: HostOptions,
@@ -147,7 +147,7 @@ impl Host {
         let lane = options.lane;
         let desk = cable.desk(lane)?;
         cable.set(lane, false)?;
-        // The first queue sees to the address, and the others see what it is.
+        // The first queue sets the address, and the others read it.
         match options.mac {
             MacChoice::Fixed(mac) if lane.is_first() => cable.tap().interface().set_mac(mac)?,
             MacChoice::Unit if !lane.is_first() => options.mac = MacChoice::Own,
@@ -186,7 +186,7 @@ impl Host {
         self.cable.tap().interface()
     }
 
-    /// Runs until it is wished to stop; then it takes leave of the unit.
+    /// Runs until a stop is requested; then disconnects from the unit.
     pub fn run(&mut self, stop: &Stop) -> Result<(), HostError> {
         let mut done = Vec::new();
         loop {
@@ -211,7 +211,7 @@ impl Host {
                 return Ok(());
             }
             if self.vigil.goes_on(busy, now) {
-                // Who looks again looks at the interface, too.
+                // Another turn also reads the interface again.
                 self.frames.is_dry &= busy;
             } else if self.carrier.doze() {
                 self.rest(now, stop)?;
@@ -230,10 +230,10 @@ impl Host {
             Some(probe),
         ];
         let until = deadlines.into_iter().flatten().min();
-        // Frames are left to the kernel while there is no room for them.
+        // Frames stay in the kernel's queue while there is no room for them.
         let queue = self.cable.queue(self.options.lane).map(AsFd::as_fd);
         let queue = queue.filter(|_| self.reads_frames());
-        // Once it is wished, it stays readable.
+        // After a request it stays readable.
         let stop = (!stop.is_wished()).then_some(stop.as_fd());
         let rare = [Some(self.watch.as_fd()), self.desk.sleeper(now), stop];
         let rare = rare.into_iter().flatten();
@@ -244,7 +244,7 @@ impl Host {
         Ok(())
     }
 
-    /// Does something with the link, if there is one; whatever fails ends it.
+    /// Calls a function on the link, if there is one; its error ends the link.
     fn with_link<T>(
         &mut self,
         what: impl FnOnce(&mut Link, &mut dyn Carrier) -> Result<T, Lost>,
@@ -259,7 +259,7 @@ impl Host {
         }
     }
 
-    /// The connection is no more: its memory goes, and the unit is dialled again by and by.
+    /// The connection has ended: its memory is freed, and the unit is dialled again after a wait.
     fn lose(&mut self, why: &str) {
         if let Some(link) = self.link.take() {
             link.close(&mut *self.carrier);
@@ -310,7 +310,7 @@ impl Host {
             }
             News::Ended { pair, .. } if self.link.as_ref().is_some_and(|l| l.outlives(pair)) => {}
             News::Ended { pair, why } if ours(&self.link, pair) => self.lose(&why),
-            // Nobody dials a host.
+            // A host accepts no connections.
             News::Request { ticket, .. } => self.carrier.reject(ticket, b"this is a host"),
             News::Connected { .. }
             | News::Refused { .. }
@@ -319,7 +319,7 @@ impl Host {
         }
     }
 
-    /// Whatever depends on time, and on what others did to the interface.
+    /// Work that depends on time, and changes of the interface.
     fn look_around(&mut self, now: Instant) -> Result<(), HostError> {
         match self.phase {
             Phase::Apart if self.again.0 <= now => self.dial(now),

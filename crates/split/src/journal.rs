@@ -1,19 +1,17 @@
-//! Where a driver says what happened, for people: one sentence at a time.
-//! It promises nothing but order.
-//! It refuses to know terminals and files.
+//! The log of a driver: one sentence per call, in order. The caller decides where sentences go; the driver writes to no file or terminal.
 
 use core::fmt;
 
-/// Takes a sentence.
+/// A callback that takes a sentence.
 pub struct Journal(Box<dyn FnMut(&str) + Send>);
 
 impl Journal {
-    /// A journal that hands each sentence on.
+    /// A journal that passes each sentence to `to`.
     pub fn new(to: impl FnMut(&str) + Send + 'static) -> Journal {
         Journal(Box::new(to))
     }
 
-    /// Nobody reads it.
+    /// A journal that discards all sentences.
     pub fn silent() -> Journal {
         Journal::new(|_| {})
     }

@@ -1,10 +1,9 @@
-//! Which of a driver's queues something belongs to. A queue is a queue of the interface with a thread, a carrier and a link of
-//! its own: queue i of a host is connected to queue i of its unit, and no frame passes from one to another.
-//! It promises that there is such a queue. It refuses to know what runs on it.
+//! The number of a driver's queue. A queue is a queue of the interface with a thread, a carrier and a link of its own: queue i of a
+//! host is connected to queue i of its unit, and no frame passes from one to another. Every value names a queue that can exist.
 
 use core::fmt;
 
-/// Queues of a driver, at most: each side of [`Lane::to_byte`] has four bits.
+/// The most queues of a driver: queue and count have four bits each in [`Lane::to_byte`].
 pub const MOST_QUEUES: u8 = 16;
 
 /// One of a driver's queues.
@@ -21,9 +20,9 @@ pub struct Lane {
     u16::from(*queue) + 1
 )]
 pub struct NoQueue {
-    /// Which one, from 0.
+    /// Its number, from 0.
     pub queue: u8,
-    /// Of how many.
+    /// The number of queues.
     pub of: u8,
 }
 
@@ -31,7 +30,7 @@ impl Lane {
     /// A driver's only queue.
     pub const ONLY: Lane = Lane { queue: 0, of: 1 };
 
-    /// Queue `queue`, from 0, of so many.
+    /// Queue `queue`, from 0, of `of`.
     pub const fn new(queue: u8, of: u8) -> Result<Lane, NoQueue> {
         if queue < of && of <= MOST_QUEUES {
             Ok(Lane { queue, of })
@@ -40,22 +39,22 @@ impl Lane {
         }
     }
 
-    /// All of so many; none if there cannot be as many.
+    /// All of `of` queues; none if that is too many.
     pub fn all(of: u8) -> impl Iterator<Item = Lane> {
         (0..of).filter_map(move |queue| Lane::new(queue, of).ok())
     }
 
-    /// Which one, from 0.
+    /// Its number, from 0.
     pub const fn queue(self) -> u8 {
         self.queue
     }
 
-    /// Of how many.
+    /// The number of queues.
     pub const fn of(self) -> u8 {
         self.of
     }
 
-    /// Which one, from 1, as people count.
+    /// Its number from 1, for messages.
     pub const fn ordinal(self) -> u8 {
         self.queue + 1
     }
@@ -65,17 +64,17 @@ impl Lane {
         self.queue == 0
     }
 
-    /// As a hello has it: which one in the low half, how many more than one in the high half. A driver's only queue is zero.
+    /// As in a hello: the queue in the low half, the number of queues less one in the high half. The only queue of a driver is zero.
     pub const fn to_byte(self) -> u8 {
         (self.of - 1) << 4 | self.queue
     }
 
-    /// Reads it.
+    /// Parses it.
     pub const fn from_byte(byte: u8) -> Result<Lane, NoQueue> {
         Lane::new(byte & 0xf, (byte >> 4) + 1)
     }
 
-    /// What a driver's status socket is called, for programs, so that queues count from 0: the first has the interface's name alone, and a colon is in no such name.
+    /// The name of the queue's status socket, counted from 0: the first has the interface's name alone; a colon cannot be in such a name.
     pub(crate) fn desk(self, kind: &str, interface: &str) -> String {
         match self.queue {
             0 => format!("{kind}-{interface}"),
@@ -84,7 +83,7 @@ impl Lane {
     }
 }
 
-/// For people, who count from 1.
+/// For messages, counted from 1.
 impl fmt::Display for Lane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "queue {} of {}", self.ordinal(), self.of)

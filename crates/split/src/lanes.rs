@@ -1,6 +1,5 @@
-//! All queues of a driver at once: the first runs in the caller's thread, each other in one of its own.
-//! It promises that when one ends, however it does, the others are wished to stop, and that all have ended when it returns.
-//! It refuses to know what a queue does.
+//! Runs all queues of a driver: the first in the caller's thread, each other in its own. When one ends, also by an error or a panic, the
+//! others are requested to stop, and all have ended when [`run`] returns.
 
 use core::fmt;
 use std::thread::{Builder, ScopedJoinHandle, scope};
@@ -8,11 +7,11 @@ use std::thread::{Builder, ScopedJoinHandle, scope};
 use crate::lane::Lane;
 use crate::stop::Stop;
 
-/// A queue that runs until it is wished to stop, or cannot go on.
+/// A queue that runs until a stop is requested, or an error.
 pub trait Drive: Send {
-    /// Why it cannot.
+    /// The error.
     type Error: std::error::Error + Send + 'static;
-    /// Which one it is.
+    /// The queue's number.
     fn lane(&self) -> Lane;
     /// Runs it.
     fn drive(&mut self, stop: &Stop) -> Result<(), Self::Error>;
@@ -21,9 +20,9 @@ pub trait Drive: Send {
 /// Why a driver ended.
 #[derive(Debug)]
 pub enum Ended<E> {
-    /// One of its queues could not go on.
+    /// One of its queues failed.
     Queue(Lane, E),
-    /// There was no thread for one.
+    /// A thread could not be started.
     Thread(Lane, std::io::Error),
 }
 
@@ -39,7 +38,7 @@ impl<E: fmt::Display> fmt::Display for Ended<E> {
 
 impl<E: std::error::Error> std::error::Error for Ended<E> {}
 
-/// Whoever ends takes the others along, also by a panic.
+/// Requests the stop when dropped, also by a panic.
 struct Along<'a>(&'a Stop);
 
 impl Drop for Along<'_> {
@@ -48,7 +47,7 @@ impl Drop for Along<'_> {
     }
 }
 
-/// Runs them until one ends, which all do when it is wished. Further threads are called `NAME-2` and so on. The error is that of the first
+/// Runs the queues until one ends or a stop is requested. Further threads are named `NAME-2` and so on. Returns the error of the first
 /// queue that has one.
 pub fn run<D: Drive>(name: &str, queues: &mut [D], stop: &Stop) -> Result<(), Ended<D::Error>> {
     let Some((first, further)) = queues.split_first_mut() else {
@@ -89,7 +88,7 @@ pub fn run<D: Drive>(name: &str, queues: &mut [D], stop: &Stop) -> Result<(), En
 mod tests {
     use super::*;
 
-    /// Waits until it is wished to stop, or fails at once.
+    /// Waits until a stop is requested, or fails at once.
     struct Waiting {
         lane: Lane,
         fails: bool,
@@ -157,7 +156,7 @@ mod tests {
             run("test", &mut all, &stop).unwrap();
         });
         assert!(all.iter().all(|queue| queue.waited));
-        // As people count: the first is in our own.
+        // Counted from 1: the first runs in this thread.
         for queue in &all[1..] {
             let name = format!("test-{}", queue.lane.queue() + 1);
             assert_eq!(queue.thread, Some(name));

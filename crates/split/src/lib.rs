@@ -1,9 +1,8 @@
-//! The split network driver (P8, P9): a host's network interface whose card sits in another machine, the I/O unit.
-//! It promises that one layer of messages runs over every carrier, that a peer's death is noticed and survived, and that no
-//! memory is freed which a peer may still write to. It refuses to run threads of its own, but for drivers with
-//! several queues: a queue is one loop.
+//! The split network driver (P8, P9): a host's network interface whose card is in another machine, the I/O unit. The same messages run
+//! over every carrier; a dead peer is detected by timeout, and the host connects again. Memory that a peer may still write to is not freed.
+//! Each queue is one loop on one thread; [`lanes`] starts the threads of drivers with several queues.
 //!
-//! Reading order: [`carrier`] (what a connection runs on) → [`hello`], [`welcome`] and [`service`] (what both sides say) → [`link`] (a
+//! Reading order: [`carrier`] (what a connection runs on) → [`hello`], [`welcome`] and [`service`] (the messages) → [`link`] (a
 //! connection) → [`host`] and [`mod@unit`] (the two drivers) → [`lane`] and [`lanes`] (their queues) → [`status`] and [`stop`].
 
 #![forbid(unsafe_code)]
@@ -34,7 +33,7 @@ pub use journal::Journal;
 pub use verbena_lan as lan;
 pub use verbena_push::Arrangement;
 
-/// A number that nobody can guess; zeros if the system has none, which a connection survives.
+/// An unpredictable number; 0 if `getrandom` fails, with which a connection still works.
 pub(crate) fn random() -> u64 {
     let mut bytes = [0; 8];
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());

@@ -1,10 +1,10 @@
-//! A service connection on a carrier: one session of messages, its queue pairs, and the memory that both need.
-//! It promises to do everything that the session says, in its order, and that a packet is out of the peer's reach before
-//! anybody looks at it. It refuses to wait, and to know what packets are, but for acknowledgements that a later one outdates.
+//! A service connection on a carrier: a session, its queue pairs, and the memory of both. It performs the session's outputs in their order
+//! and never blocks. Packets are opaque but for TCP acknowledgements, of which one that a later one supersedes is not sent; a packet is
+//! handed out in place, and in arrangement B the peer can still write to it (see [`Link::look_at_packet`]).
 //!
-//! In which order to call: [`Link::new`], connect or accept each [`pair`](Link::pair), [`connected`](Link::connected) for each;
-//! hand in completions; take packets and events; call [`drive`](Link::drive) after anything else, and [`tick`](Link::tick) now
-//! and then.
+//! Order of calls: [`Link::new`], connect or accept each [`pair`](Link::pair), [`connected`](Link::connected) for each; pass completions
+//! to [`handle`](Link::handle); take packets and events; call [`drive`](Link::drive) after anything else, and [`tick`](Link::tick)
+//! periodically.
 
 mod flight;
 mod packets;
@@ -27,66 +27,66 @@ use crate::hello::channels;
 use crate::slots::Slots;
 use flight::Flight;
 
-/// Our only pool.
+/// The reference of our only pool.
 const POOL: u32 = 1;
-/// How often a lossy carrier is told again what it may have lost; rarer while nothing comes, up to [`REFRESH_MOST`].
+/// How often state is repeated on a lossy carrier; the interval doubles while nothing comes, up to [`REFRESH_MOST`].
 const REFRESH: Duration = Duration::from_millis(50);
 const REFRESH_MOST: Duration = Duration::from_secs(1);
 
-/// What a link shall be like.
+/// Options of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkOptions {
-    /// What runs on it (P5).
+    /// The arrangement (P5).
     pub arrangement: Arrangement,
-    /// Packets that the peer may have on the way to us, and we to it.
+    /// Packets in flight, in each direction.
     pub elements: u32,
     /// Bytes of the longest packet.
     pub size: u32,
 }
 
-/// Why a link is no more.
+/// Why a link ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Lost {
     /// A request failed.
     #[error("{what} failed: {status:?}")]
     Failed {
-        /// Of what kind.
+        /// The kind of request.
         what: &'static str,
-        /// How.
+        /// Its status.
         status: Status,
     },
     /// The carrier.
     #[error(transparent)]
     Carrier(#[from] CarrierError),
-    /// The session refuses what it was told to do: a fault of ours.
+    /// The session rejected a call: a bug.
     #[error("the session: {0}")]
     Session(#[from] Misuse),
-    /// The carrier and the session do not agree: a fault of ours.
+    /// The carrier and the session disagree: a bug.
     #[error("a completion that belongs to no request: {0:#x}")]
     Stray(u64),
 }
 
-/// Something about a link, but for packets.
+/// An event of a link, besides packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkEvent {
-    /// The peer asks the configuration service, and must be answered.
+    /// A request of the peer to the configuration service, which must be answered.
     Asked {
-        /// Names the request.
+        /// Identifies the request.
         context: u64,
-        /// What for.
+        /// The operation.
         operation: Operation,
         /// Its data.
         data: Vec<u8>,
     },
-    /// The answer to a request of ours.
+    /// The answer to our request.
     Answered {
-        /// Names the request.
+        /// Identifies the request.
         context: u64,
-        /// What for.
+        /// The operation.
         operation: Operation,
-        /// How it went.
+        /// The result.
         status: Answer,
-        /// What it gives.
+        /// The data of the answer.
         data: Vec<u8>,
     },
 }
@@ -99,40 +99,40 @@ pub struct Link {
     control: Pair,
     data: Option<Pair>,
     connected: [bool; 2],
-    /// Completions that came before all channels were there.
+    /// Completions that came before all channels were connected.
     early: Vec<Wc>,
-    /// The elements that we lend, and whether the peer may still use them.
+    /// The elements that we lend, and whether the peer has stopped using them.
     pool: Box<dyn Memory>,
     is_freed: bool,
     is_recalled: bool,
-    /// Where receives of the control channel land.
+    /// Buffers of the control channel's receives.
     receives: Slots,
-    /// Messages on their way.
+    /// Messages in flight.
     messages: Slots,
-    /// Packets on their way: room for a message's head, then the packet.
+    /// Packets in flight: room for a message's head, then the packet.
     packets: Slots,
-    /// The packet in each slot that is out, and its length.
+    /// The packet in each used slot, and its length.
     carried: Vec<Option<(Packet, u32)>>,
     flight: Flight,
-    /// An acknowledgement that waits for a later one, and how many were outdated by one.
+    /// An acknowledgement that may be superseded by a later one, and how many were.
     kept: Option<packets::Kept>,
     outdated: u64,
-    /// Packets that the session knows of, and has not said yet how to send.
+    /// Packets given to the session that it has not yet said how to send.
     queued: VecDeque<(Packet, u32)>,
-    /// What waits for a message slot.
+    /// Outputs that wait for a message slot.
     held: VecDeque<Output>,
     /// The message that is being handled.
     current: Vec<u8>,
     arrived: VecDeque<(u32, u32)>,
     events: VecDeque<LinkEvent>,
-    /// How long the peer is silent.
+    /// Time since the last sign of life of the peer.
     silent: Awake,
-    /// When a lossy carrier is asked again.
+    /// When state is repeated next on a lossy carrier, and the interval.
     refresh: Option<(Instant, Duration)>,
 }
 
 impl Link {
-    /// A link whose channels are not connected yet; receives are posted, so that they may be.
+    /// A link whose channels are not connected yet; its receives are posted.
     pub fn new(
         carrier: &mut dyn Carrier,
         options: LinkOptions,
@@ -160,11 +160,11 @@ impl Link {
             Arrangement::Writes => Reach::RemoteWrite,
             Arrangement::Sends | Arrangement::Single => Reach::Local,
         };
-        // P5: only A is unacknowledged.
+        // P5: only arrangement A is unacknowledged.
         let acknowledged = arrangement != Arrangement::Sends;
-        // One host's pairs must not reach what was lent to another, whatever handle they name.
+        // A host's queue pairs must not reach memory lent to another host, whatever STag they name.
         carrier.separate()?;
-        // Memory goes by itself if something after it fails; pairs are the carrier's, and are taken back.
+        // If a later step fails, memory is freed by its drop; queue pairs belong to the carrier and are destroyed by `close`.
         let pool = carrier.memory(elements as usize * size as usize, reach)?;
         let receives = Slots::new(carrier, descriptors, longest)?;
         let messages = Slots::new(carrier, 2 * settings.messages, settings.frame as usize)?;
@@ -209,7 +209,7 @@ impl Link {
         }
     }
 
-    /// The second channel, if there is one, and receives for both.
+    /// Creates the second channel, if there is one, and posts receives for both.
     fn complete(&mut self, carrier: &mut dyn Carrier, acknowledged: bool) -> Result<(), Lost> {
         if channels(self.options.arrangement) > 1 {
             self.data = Some(carrier.create(PairOptions {
@@ -221,7 +221,7 @@ impl Link {
         self.post_first(carrier)
     }
 
-    /// What it was made of.
+    /// The options that it was created with.
     pub fn options(&self) -> &LinkOptions {
         &self.options
     }
@@ -235,17 +235,17 @@ impl Link {
         }
     }
 
-    /// Whether a queue pair is one of its.
+    /// Whether a queue pair belongs to it.
     pub fn has(&self, pair: Pair) -> bool {
         self.control == pair || self.data == Some(pair)
     }
 
-    /// All channels are connected.
+    /// Whether all channels are connected.
     pub fn is_open(&self) -> bool {
         self.connected == [true; 2]
     }
 
-    /// A channel is connected; true if it was the last. From then on packets may be sent as the peer lends room.
+    /// A channel is connected; true if it was the last. From then on packets can be sent as the peer lends elements.
     pub fn connected(&mut self, carrier: &mut dyn Carrier, pair: Pair) -> Result<bool, Lost> {
         if self.is_open() {
             return Ok(false);
@@ -269,42 +269,42 @@ impl Link {
         Ok(true)
     }
 
-    /// How long the peer has given no sign of life. A pause in which nobody looked counts for half a second at most: who was
-    /// held up has neither asked nor listened, and the silence may be his own.
+    /// Time since the last sign of life of the peer. A pause between two calls counts for half a second at most: a process that was suspended
+    /// has neither sent nor received, and the silence may be its own.
     pub fn silent(&mut self, now: Instant) -> Duration {
         self.silent.look(now)
     }
 
-    /// The peer is gone: silent for longer than `patience`, although everything that came was looked at. A carrier that never comes
-    /// to its end, because others keep it busy, makes that twice as long.
+    /// Whether the peer is lost: silent for longer than `patience` although everything received was processed. If the carrier never becomes
+    /// idle because of other connections, for twice as long.
     pub fn is_lost(&mut self, carrier: &mut dyn Carrier, now: Instant, patience: Duration) -> bool {
         let silent = self.silent(now);
         silent > patience && (silent > patience * 2 || carrier.doze())
     }
 
-    /// What the session counted.
+    /// The session's counters.
     pub fn counters(&self) -> &Counters {
         self.session.counters()
     }
 
-    /// Elements of the peer's that are free.
+    /// Free elements of the peer.
     pub fn free(&self) -> u64 {
         self.session.free()
     }
 
-    /// Acknowledgements that were not sent, since a later one said the same and more.
+    /// Acknowledgements not sent because a later one superseded them.
     pub fn outdated(&self) -> u64 {
         self.outdated
     }
 
-    /// A packet can be sent.
+    /// Whether a packet can be sent.
     pub fn has_room(&self) -> bool {
         let needed = u64::from(self.kept.is_some());
         let elements = self.packets.free() > 0 && self.session.free() > needed;
         self.is_open() && elements && self.flight.has_room()
     }
 
-    /// Nothing of ours is on its way any more.
+    /// Whether no packet of ours is in flight and no output waits.
     pub fn is_still(&self) -> bool {
         self.packets.free() == self.packets.count() as usize && self.held.is_empty()
     }
@@ -314,45 +314,45 @@ impl Link {
         self.events.pop_front()
     }
 
-    /// Asks the peer's configuration service; the context names the answer.
+    /// Sends a request to the peer's configuration service; the context identifies the answer.
     pub fn request(&mut self, operation: Operation, data: &[u8]) -> Result<u64, Misuse> {
         self.session.request(operation, data)
     }
 
-    /// Requests that wait for their answers.
+    /// Requests without an answer.
     pub fn waiting(&self) -> usize {
         self.session.waiting()
     }
 
-    /// Answers the peer.
+    /// Answers a request of the peer.
     pub fn reply(&mut self, context: u64, status: Answer, data: &[u8]) -> Result<(), Misuse> {
         self.session.reply(context, status, data)
     }
 
-    /// Asks for our pool back (P6); [`is_freed`](Link::is_freed) when the peer has stopped.
+    /// Recalls our pool (P6); [`is_freed`](Link::is_freed) when the peer has stopped using it.
     pub fn recall(&mut self) -> Result<(), Misuse> {
         self.is_recalled = true;
         self.session.flush(&[POOL]).map(drop)
     }
 
-    /// It goes on without this pair. In arrangement A the peer takes its receives back with the data channel, whose end may
-    /// come before what the peer said on the other one.
+    /// Whether the link continues without this pair. In arrangement A a recall ends the data channel to withdraw its receives, and that end
+    /// may arrive before the peer's last messages on the control channel.
     pub fn outlives(&self, pair: Pair) -> bool {
         self.is_recalled && self.data == Some(pair)
     }
 
-    /// The peer has stopped using our pool.
+    /// Whether the peer has stopped using our pool.
     pub fn is_freed(&self) -> bool {
         self.is_freed
     }
 
-    /// Time has passed: says again what a carrier may have lost.
+    /// Repeats what a lossy carrier may have lost, when it is due.
     pub fn tick(&mut self, carrier: &mut dyn Carrier, now: Instant) -> Result<(), Lost> {
         if let Some((at, wait)) = self.refresh
             && at <= now
             && self.is_open()
         {
-            // Ever more rarely, until something comes.
+            // The interval grows until something comes.
             let wait = (wait * 2).min(REFRESH_MOST);
             self.refresh = Some((now + wait, wait));
             self.session.refresh();
@@ -360,12 +360,12 @@ impl Link {
         self.drive(carrier)
     }
 
-    /// When [`tick`](Link::tick) wants to be called.
+    /// When [`tick`](Link::tick) is due.
     pub fn deadline(&self) -> Option<Instant> {
         self.refresh.map(|(at, _)| at)
     }
 
-    /// Ends it: nothing reaches its memory any more, which goes with it.
+    /// Ends it: destroys its queue pairs, so that its memory can be freed.
     pub fn close(self, carrier: &mut dyn Carrier) {
         carrier.destroy(self.control);
         if let Some(data) = self.data {
@@ -373,11 +373,11 @@ impl Link {
         }
     }
 
-    /// A sign of life came.
+    /// Records a sign of life.
     fn hear(&mut self, now: Instant) {
         self.silent.begin(now);
         if let Some(refresh) = &mut self.refresh {
-            // Sooner again, but never later: what was lost stays lost, however much comes the other way.
+            // Sooner, but never later: a lost message must be repeated however much comes in the other direction.
             *refresh = (refresh.0.min(now + REFRESH), REFRESH);
         }
     }

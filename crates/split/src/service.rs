@@ -1,17 +1,16 @@
-//! The data of the configuration service's operations (P8): what is asked, and what is answered, byte by byte.
-//! It promises that what it reads is exactly as long as it should be.
-//! It refuses to know who asks whom.
+//! The data of the configuration service's operations (P8), byte by byte: requests and answers. Data of another length than the
+//! operation's is rejected, except for statistics, which a newer unit may extend.
 
 use serde::{Deserialize, Serialize};
 use verbena_lan::{Mac, Offloads};
 use verbena_wire::push::{Operation, Status};
 
-/// Initialise: what the sender takes over, and its MTU. The answer has the same form.
+/// Initialise: the sender's offloads and its MTU. The answer has the same form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// What frames to the sender may leave undone.
+    /// The offloads that the sender accepts in frames to it.
     pub takes: Offloads,
-    /// The longest packet; in an answer, of the LAN.
+    /// The sender's MTU; in an answer, the largest that the unit allows.
     pub mtu: u32,
 }
 
@@ -25,7 +24,7 @@ impl Terms {
         bytes
     }
 
-    /// Reads it; features that are not known are not taken.
+    /// Parses it; unknown features are ignored.
     pub fn parse(data: &[u8]) -> Option<Terms> {
         let [a, b, c, d, e, f, g, h] = *data else {
             return None;
@@ -61,35 +60,35 @@ fn offloads(bits: u32) -> Offloads {
     .sound()
 }
 
-/// A request, understood.
+/// A parsed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {
-    /// Begin.
+    /// Starts the service.
     Initialise(Terms),
-    /// The address that the unit suggests.
+    /// Requests an address that the unit suggests.
     GetMac,
-    /// The address that the host has.
+    /// Sets the host's address.
     SetMac(Mac),
-    /// Is the link up?
+    /// Requests the state of the link.
     GetLink,
-    /// The link is up, or not: of the LAN if a unit says so, of the interface if a host does.
+    /// The state of the link: of the LAN from a unit, of the interface from a host.
     SetLink(bool),
-    /// Counters.
+    /// Requests the counters.
     Statistics,
-    /// Counters to zero.
+    /// Resets the counters.
     ResetStatistics,
-    /// The longest packet.
+    /// Sets the MTU.
     SetMtu(u32),
-    /// Every frame, or only one's own.
+    /// Sets promiscuous mode.
     Promiscuous(bool),
-    /// Groups to hear; `None`: all.
+    /// Sets the multicast groups to receive; `None`: all.
     MulticastFilter(Option<Vec<Mac>>),
-    /// The end.
+    /// Ends the service.
     Shutdown,
 }
 
 impl Ask {
-    /// Operation and data, to send.
+    /// Its operation and data.
     pub fn parts(&self) -> (Operation, Vec<u8>) {
         match self {
             Ask::Initialise(terms) => (Operation::Initialise, terms.to_bytes().to_vec()),
@@ -132,12 +131,12 @@ impl Ask {
     }
 }
 
-/// An address, and nothing else.
+/// An address, if the data is exactly that.
 pub fn mac(data: &[u8]) -> Option<Mac> {
     <[u8; 6]>::try_from(data).ok().map(Mac::new)
 }
 
-/// Yes or no, and nothing else.
+/// A flag, if the data is exactly that.
 pub fn flag(data: &[u8]) -> Option<bool> {
     match data {
         [0] => Some(false),
@@ -161,29 +160,29 @@ fn groups(data: &[u8]) -> Option<Option<Vec<Mac>>> {
     }
 }
 
-/// What a unit counts for one host, and answers to [`Ask::Statistics`]: eight numbers of 8 bytes, in this order.
+/// A unit's counters for one host, the answer to [`Ask::Statistics`]: eight numbers of 8 bytes, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Frames that the host sent.
     pub frames_in: u64,
     /// Their bytes.
     pub bytes_in: u64,
-    /// Frames that went to the host.
+    /// Frames sent to the host.
     pub frames_out: u64,
     /// Their bytes.
     pub bytes_out: u64,
-    /// Frames for the host for which there was no room.
+    /// Frames for the host that were dropped for lack of room.
     pub full: u64,
-    /// Frames of the host that the switch refused: malformed, or from an address that is not the host's.
+    /// Frames of the host that the switch dropped: malformed, or from an address that is not the host's.
     pub refused: u64,
-    /// Frames that no offload could bring into form.
+    /// Packets of the host that were no frames or came before it set an address, and frames to it that fit neither its packets nor its offloads.
     pub unfit: u64,
-    /// What the host did against the rules of messages.
+    /// The host's violations of the message protocol.
     pub violations: u64,
 }
 
 impl Counts {
-    /// Its bytes.
+    /// Its encoding.
     pub fn to_bytes(self) -> Vec<u8> {
         let each = [
             self.frames_in,
@@ -198,7 +197,7 @@ impl Counts {
         each.into_iter().flat_map(u64::to_be_bytes).collect()
     }
 
-    /// What was counted since then.
+    /// Leaves what was counted since then.
     pub fn subtract(&mut self, then: &Counts) {
         let each = [
             (&mut self.frames_in, then.frames_in),
@@ -215,7 +214,7 @@ impl Counts {
         }
     }
 
-    /// Reads it; a newer unit may say more.
+    /// Parses it; a newer unit may send more.
     pub fn parse(data: &[u8]) -> Option<Counts> {
         let mut each = data.chunks_exact(8).filter_map(|bytes| {
             let bytes = <[u8; 8]>::try_from(bytes).ok()?;

@@ -1,25 +1,25 @@
-//! Where a driver waits: until a descriptor is ready or a moment has come.
-//! It promises to be back by that moment, and to say what else is ready.
-//! It refuses to do anything else.
+//! The wait of a driver: until a descriptor is ready or a deadline has passed. It returns at the deadline or after [`LONGEST`] at the
+//! latest, and reports which kind of descriptor is ready.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use crate::carrier::{Beside, Carrier, CarrierError, Sleeper, rest};
 
-/// Never longer than this, so that nothing is overlooked for good.
+/// Upper limit of one wait, so that a missed wakeup only delays.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// What a driver woke for, beside its carriers.
+/// What woke a driver, besides its carriers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Woken {
     /// Its interface has frames.
     pub(crate) frames: bool,
-    /// Something that is rare.
+    /// One of the rarely ready descriptors is.
     pub(crate) rare: bool,
 }
 
-/// Sleeps with the carriers, on the interface, and on other descriptors that are rarely ready. A carrier that does its work meanwhile is the one to sleep with.
+/// Waits for the carriers, the interface, and other descriptors that are rarely ready. The wait itself is a carrier's `sleep`, preferably
+/// that of a carrier that progresses while it sleeps; the others are waited for by their descriptors.
 pub(crate) fn sleep<'a>(
     carriers: impl Iterator<Item = &'a dyn Carrier>,
     interface: Option<BorrowedFd<'a>>,

@@ -1,12 +1,11 @@
-//! Equal pieces of registered memory, lent out one by one: messages and packets wait in them until the carrier is done.
-//! It promises that a slot which is out is nobody else's, and never more slots than there are.
-//! It refuses to know what is in them.
+//! A pool of equal slots in registered memory: messages and packets stay in a slot until the carrier has completed the request. A slot in
+//! use is not given out again before it is returned, and a second return has no effect.
 
 use verbena_nic::wr::Sge;
 
 use crate::carrier::{Carrier, Memory, Reach, Result};
 
-/// A slot that is out.
+/// Index of a slot.
 pub(crate) type Slot = u32;
 
 /// Slots of one size.
@@ -16,12 +15,12 @@ pub(crate) struct Slots {
     size: usize,
     count: u32,
     free: Vec<Slot>,
-    /// Which are in, so that none comes back twice.
+    /// Which are free, so that a slot returned twice is detected.
     is_in: Vec<bool>,
 }
 
 impl Slots {
-    /// So many slots of so many bytes, all in.
+    /// `count` free slots of `size` bytes.
     pub(crate) fn new(carrier: &mut dyn Carrier, count: u32, size: usize) -> Result<Slots> {
         let memory = carrier.memory(count as usize * size, Reach::Local)?;
         Ok(Slots {
@@ -33,22 +32,22 @@ impl Slots {
         })
     }
 
-    /// How many there are.
+    /// Number of slots.
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
 
-    /// How many are in.
+    /// Number of free slots.
     pub(crate) fn free(&self) -> usize {
         self.free.len()
     }
 
-    /// Bytes of one.
+    /// Bytes per slot.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    /// Takes one out, and puts bytes at its beginning; `None` if none is in or they do not fit.
+    /// Takes a free slot and writes bytes to its beginning; `None` if there is none or they do not fit.
     pub(crate) fn fill(&mut self, bytes: &[u8]) -> Option<Slot> {
         if bytes.len() > self.size {
             return None;
@@ -61,27 +60,27 @@ impl Slots {
         Some(slot)
     }
 
-    /// Puts bytes somewhere in a slot that is out.
+    /// Writes bytes at an offset of a slot in use; false if they do not fit.
     pub(crate) fn write(&self, slot: Slot, at: usize, bytes: &[u8]) -> bool {
         at + bytes.len() <= self.size && self.memory.write(self.offset(slot) + at, bytes)
     }
 
-    /// The memory, and where a slot begins in it.
+    /// The memory, and the slot's offset in it.
     pub(crate) fn place(&self, slot: Slot) -> (&dyn Memory, usize) {
         (&*self.memory, self.offset(slot))
     }
 
-    /// A copy of what is in a slot.
+    /// Copies the beginning of a slot.
     pub(crate) fn read(&self, slot: Slot, into: &mut [u8]) -> bool {
         slot < self.count && into.len() <= self.size && self.memory.read(self.offset(slot), into)
     }
 
-    /// `len` bytes of a slot, from `at`, for a request.
+    /// A scatter/gather element for `len` bytes of a slot, from `at`.
     pub(crate) fn piece(&self, slot: Slot, at: usize, len: u32) -> Sge {
         self.memory.piece(self.offset(slot) + at, len)
     }
 
-    /// A slot comes back; false if it was not out.
+    /// Returns a slot; false if it was not in use.
     pub(crate) fn put_back(&mut self, slot: Slot) -> bool {
         match self.is_in.get_mut(slot as usize) {
             Some(is_in) if !*is_in => {

@@ -1,6 +1,5 @@
-//! How a driver stands, told as JSON to whoever connects to its socket: `verbena host status`, `verbena unit status`.
-//! It promises sockets that only the same user reaches, and that whoever asks and does not read holds nobody up.
-//! It refuses to take orders.
+//! The status of a driver, sent as JSON to every connection to its socket: `verbena host status`, `verbena unit status`. Only the same user
+//! and root get an answer, and a client that does not read does not block the driver. The socket accepts no commands.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -15,44 +14,44 @@ use verbena::runtime;
 
 use crate::service::Counts;
 
-/// A status is no longer.
+/// Upper limit of a status in bytes.
 const LONGEST: u64 = 1 << 20;
-/// A driver that runs answers sooner.
+/// How long a client waits for the answer; a running driver answers sooner.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long nobody is let in after the system refused one. Drivers look by themselves as often.
+/// Pause after a failed `accept`. Drivers serve the socket at least as often by themselves.
 const SHUT: Duration = Duration::from_millis(100);
-/// Who asks at once; the rest waits for the next round.
+/// Connections served per call; the rest waits for the next.
 const AT_ONCE: usize = 4;
 
-/// What a link's session counted.
+/// Counters of a link's session.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LinkStatus {
-    /// Packets that came.
+    /// Packets received.
     pub packets_in: u64,
     /// Packets that were sent.
     pub packets_out: u64,
-    /// Messages that came.
+    /// Messages received.
     pub messages_in: u64,
     /// Messages that were sent.
     pub messages_out: u64,
-    /// Of the packets sent, those named in immediate data (P7).
+    /// Of the packets sent, those indicated by immediate data (P7).
     pub immediates_out: u64,
-    /// Of the packets sent, those named in a message.
+    /// Of the packets sent, those indicated by a message.
     pub indications_out: u64,
-    /// Acknowledgements of TCP that were not sent, since a later one said the same and more.
+    /// TCP acknowledgements that were not sent because a later one superseded them.
     pub outdated: u64,
-    /// Elements of the peer that are free.
+    /// Free elements of the peer.
     pub free: u64,
-    /// Lost on the way, as far as known.
+    /// Packets known to be lost in transit.
     pub lost: u64,
-    /// What the peer did against the rules.
+    /// Violations of the peer.
     pub violations: u64,
-    /// The same by its kind, as far as there was any: see `verbena_push::Kind`.
+    /// The same by kind, without zeros: see `verbena_push::Kind`.
     pub violations_by_kind: BTreeMap<String, u64>,
 }
 
 impl LinkStatus {
-    /// Of a link, now.
+    /// The current counters of a link.
     pub(crate) fn of(link: &crate::link::Link) -> LinkStatus {
         let counters = link.counters();
         let kinds = counters.violations.iter();
@@ -73,24 +72,24 @@ impl LinkStatus {
     }
 }
 
-/// How a host's driver stands.
+/// The status of a host's driver.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct HostStatus {
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
     /// The interface.
     pub tap: String,
-    /// Which of its queues, from 0.
+    /// The number of the queue, from 0.
     #[serde(default)]
     pub queue: u8,
-    /// Of how many.
+    /// The number of queues.
     #[serde(default)]
     pub queues: u8,
     /// The unit.
     pub unit: String,
     /// `apart`, `dialling`, `starting`, `up` or `leaving`.
     pub phase: String,
-    /// Why there is no connection, if there is none.
+    /// Why the last connection or attempt failed; `None` while connected.
     pub why: Option<String>,
     /// A, B or C (P5).
     pub arrangement: String,
@@ -100,79 +99,79 @@ pub struct HostStatus {
     pub mtu: u32,
     /// The unit's LAN has a link.
     pub link: bool,
-    /// What the interface leaves to the unit: names of offloads.
+    /// The offloads that the interface leaves to the unit, by name.
     pub offloads: Vec<String>,
-    /// Times that a connection was made and agreed on.
+    /// Connections established since the start.
     pub connections: u64,
     /// Frames from the interface.
     pub frames_out: u64,
     /// Frames to the interface.
     pub frames_in: u64,
-    /// Frames that were lost here: too long, or refused by the interface.
+    /// Frames dropped here: too long, rejected by the interface, or read while there was no connection.
     pub dropped: u64,
-    /// The messages beneath.
+    /// The session's counters.
     pub messages: LinkStatus,
-    /// What the unit counted for us, as it said last.
+    /// The unit's counters for this host, as last received.
     pub at_unit: Option<Counts>,
 }
 
-/// How a unit's driver stands.
+/// The status of a unit's driver.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct UnitStatus {
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
     /// The LAN interface.
     pub lan: String,
-    /// Which of its queues, from 0.
+    /// The number of the queue, from 0.
     #[serde(default)]
     pub queue: u8,
-    /// Of how many.
+    /// The number of queues.
     #[serde(default)]
     pub queues: u8,
     /// The LAN's MTU.
     pub mtu: u32,
     /// The LAN has a link.
     pub link: bool,
-    /// Where hosts connect to.
+    /// The addresses that hosts connect to.
     pub listens: Vec<String>,
     /// Frames from the LAN.
     pub frames_in: u64,
     /// Frames to the LAN.
     pub frames_out: u64,
-    /// Frames to or from the LAN that were lost.
+    /// Frames to or from the LAN that were dropped.
     pub dropped: u64,
-    /// Addresses that the switch knows.
+    /// Addresses in the switch's table.
     pub addresses: usize,
-    /// Requests for channels that were rejected: strangers, hosts too many, channels asked for twice.
+    /// Requests for channels that were rejected: not from a host, too many hosts, or a channel that is already connected.
     pub rejected: u64,
     /// The hosts.
     pub hosts: Vec<GuestStatus>,
 }
 
-/// How one host stands at a unit.
+/// The status of one host at a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct GuestStatus {
-    /// What it calls itself.
+    /// Its name, from its hello.
     pub name: String,
-    /// Where it is.
+    /// Its address on the carrier.
     pub from: String,
-    /// What it came by: `udp`, `ethernet`, `iwarp`.
+    /// The carrier: `udp`, `ethernet`, `iwarp`.
     pub carrier: String,
     /// A, B or C (P5).
     pub arrangement: String,
     /// `forming`, `starting`, `up` or `leaving`.
     pub phase: String,
-    /// Its address, once it has said so.
+    /// Its Ethernet address, once set.
     pub mac: Option<String>,
-    /// It hears everything.
+    /// It receives all frames.
     pub promiscuous: bool,
-    /// Frames.
+    /// Counters of frames.
     pub counts: Counts,
-    /// The messages beneath.
+    /// The session's counters.
     pub messages: LinkStatus,
 }
 
-/// Says where it happened.
+/// Adds the path to an error.
 fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
     move |error| {
         let what = format!("the driver's status at {}: {error}", path.display());
@@ -180,17 +179,17 @@ fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
     }
 }
 
-/// A driver's socket.
+/// A driver's status socket.
 #[derive(Debug)]
 pub struct Desk {
     listener: UnixListener,
     path: PathBuf,
-    /// Until then nobody is let in: the system had no descriptor for him.
+    /// No `accept` until then: the last one failed, as for lack of descriptors.
     shut: Cell<Option<Instant>>,
 }
 
 impl Desk {
-    /// Opens `NAME.sock` in the user's [runtime directory](verbena::runtime), in place of one that nobody answers any more.
+    /// Opens `NAME.sock` in the user's [runtime directory](verbena::runtime); a stale one, to which no process listens, is replaced.
     pub fn open(name: &str) -> io::Result<Desk> {
         let directory = runtime::directory().map_err(|error| {
             let what = format!("the driver's status: {error}");
@@ -218,7 +217,7 @@ impl Desk {
         })
     }
 
-    /// Answers whoever waits.
+    /// Answers waiting connections.
     pub fn serve(&self, status: impl Fn() -> String) {
         for _ in 0..AT_ONCE {
             let (mut stream, _) = match self.listener.accept() {
@@ -229,11 +228,11 @@ impl Desk {
                     return;
                 }
             };
-            // Only its owner and root can open the socket; and if somebody opened it to others, they are told nothing.
+            // Only the owner and root can open the socket; if its mode was changed, other users still get nothing.
             if !is_trusted(&stream) {
                 continue;
             }
-            // What the socket's buffer does not take is lost, and so is a line cut short: whoever asks sees that.
+            // What does not fit the socket's buffer is lost; the client gets truncated JSON.
             if stream.set_nonblocking(true).is_ok() {
                 let _ = stream.write_all(status().as_bytes());
             }
@@ -241,7 +240,7 @@ impl Desk {
     }
 }
 
-/// The process at the other end is this user's or root's.
+/// Whether the process at the other end is this user's or root's.
 fn is_trusted(stream: &UnixStream) -> bool {
     let user = rustix::process::geteuid().as_raw();
     matches!(runtime::stranger(stream, user), Ok(None))
@@ -254,15 +253,15 @@ impl Drop for Desk {
 }
 
 impl Desk {
-    /// What to sleep on until somebody asks; nothing for a while after somebody could not be let in, who would be there at once.
+    /// The descriptor to wait on for connections; `None` for a while after `accept` failed, since it would be readable at once.
     pub fn sleeper(&self, now: Instant) -> Option<BorrowedFd<'_>> {
         let shut = self.shut.get().is_some_and(|until| now < until);
         (!shut).then(|| self.listener.as_fd())
     }
 }
 
-/// The names of drivers of a kind (`host`, `unit`) that run, a name per queue: those of a driver in their order. Some may be of
-/// drivers that were killed; nobody answers for them.
+/// The names of running drivers of a kind (`host`, `unit`), one per queue, and those of a driver in order. Drivers that were killed may be
+/// among them; their sockets refuse connections.
 pub fn running(kind: &str) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     let prefix = format!("{kind}-");
@@ -280,13 +279,13 @@ pub fn running(kind: &str) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The interface and the number of the queue, by which queues come in their order.
+/// The sort key: the interface, and the number of the queue.
 fn in_order(name: &str) -> (String, u32) {
     let (driver, queue) = name.split_once(':').unwrap_or((name, "0"));
     (driver.to_owned(), queue.parse().unwrap_or(u32::MAX))
 }
 
-/// The names of all queues of one driver, the first of which is there in any case.
+/// The names of all queues of one driver; the first is always included.
 pub fn queues(kind: &str, interface: &str) -> io::Result<Vec<String>> {
     let first = format!("{kind}-{interface}");
     let further = format!("{first}:");
@@ -299,13 +298,13 @@ pub fn queues(kind: &str, interface: &str) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Asks a driver how it stands; the answer as it came.
+/// Requests a driver's status; returns the answer as received.
 pub fn ask(name: &str) -> io::Result<String> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for directory in runtime::directories() {
         match ask_at(&directory.join(format!("{name}.sock"))) {
             Ok(answer) => return Ok(answer),
-            // One that runs and does not answer says more than another that was killed.
+            // The first error of a socket that exists.
             Err(error) if last.kind() == io::ErrorKind::NotFound => last = error,
             Err(_) => {}
         }

@@ -1,6 +1,5 @@
-//! The wish that a driver end, from a signal's handler or another thread.
-//! It promises that a driver which sleeps is woken.
-//! It refuses to be taken back.
+//! A request that a driver end, from a signal handler or another thread. A sleeping driver is woken through an eventfd, and a request
+//! cannot be withdrawn.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,7 +7,7 @@ use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// The wish; clones are the same one.
+/// The request; clones share it.
 #[derive(Debug, Clone)]
 pub struct Stop(Arc<Inner>);
 
@@ -19,21 +18,21 @@ struct Inner {
 }
 
 impl Stop {
-    /// Nobody wishes it yet.
+    /// Not requested yet.
     pub fn new() -> std::io::Result<Stop> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let wished = AtomicBool::new(false);
         Ok(Stop(Arc::new(Inner { wished, bell })))
     }
 
-    /// Wishes it.
+    /// Requests the stop.
     pub fn wish(&self) {
         self.0.wished.store(true, Ordering::Release);
-        // It is never read, so it stays readable; a full counter is readable, too.
+        // The eventfd is never read, so it stays readable; a write that fails because the counter is full leaves it readable, too.
         let _ = rustix::io::write(&self.0.bell, &1_u64.to_ne_bytes());
     }
 
-    /// Somebody wishes it.
+    /// Whether a stop was requested.
     pub fn is_wished(&self) -> bool {
         self.0.wished.load(Ordering::Acquire)
     }

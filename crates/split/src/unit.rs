@@ -1,6 +1,6 @@
-//! The I/O unit's half of the split driver (P8, P9): it owns the LAN side, and serves several hosts at once.
-//! It promises that a host which dies, lies or is slow harms no other, and that its pools go with it.
-//! It refuses to trust hosts further than a LAN trusts its stations.
+//! The I/O unit's half of the split driver (P8, P9): it owns the LAN port, and serves several hosts in one loop. A host that fails, sends
+//! invalid messages or is slow does not affect the others, and its pools are freed with its connection. Hosts are trusted no more than
+//! stations of a LAN: the switch checks source addresses, and limits what is learnt from each.
 
 mod admit;
 mod direct;
@@ -32,38 +32,38 @@ use crate::{Journal, random};
 use guest::{Guest, Standing};
 use rejections::Rejections;
 
-/// A host has so long to connect all its channels and to say what it is.
+/// A host must connect all its channels and set its address within this time.
 const FORMING: Duration = Duration::from_secs(5);
-/// How often what depends on time is looked at.
+/// Interval of the work that depends on time.
 const GLANCE: Duration = Duration::from_millis(100);
-/// How long hosts have to stop when the unit ends.
+/// Time for hosts to return their pools when the unit ends.
 const LEAVE: Duration = Duration::from_secs(1);
 
-/// What a unit's driver shall be like.
+/// Options of a unit's driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnitOptions {
-    /// Which of the LAN interface's queues it drives.
+    /// The queue of the LAN interface that it drives.
     pub lane: Lane,
-    /// What it says to hosts: the same on all its queues.
+    /// Its identification to hosts: the same on all its queues.
     pub welcome: Welcome,
-    /// Hosts at once.
+    /// Hosts at the same time.
     pub hosts: usize,
     /// Of these, from one source address.
     pub hosts_per_source: usize,
-    /// Packets on their way, each direction, per host.
+    /// Packets in flight, in each direction, per host.
     pub elements: u32,
-    /// Checksums and cutting are taken over from hosts.
+    /// The unit computes checksums and segments for hosts.
     pub offloads: bool,
-    /// Hosts may hear everything, and speak for others.
+    /// Hosts may enable promiscuous mode: they then receive all frames, and send from any address.
     pub promiscuous: bool,
-    /// An address that was heard of so long ago is forgotten; until then no host gets it.
+    /// A learnt address expires after this time without a frame; until then no host gets it.
     pub mac_age: Duration,
-    /// A host that has said nothing for so long is gone.
+    /// A host that was silent for this long is disconnected.
     pub patience: Duration,
 }
 
 impl Default for UnitOptions {
-    /// Of a unit of its own: one with several queues has the same welcome for all of them.
+    /// For a unit with one queue; the queues of one unit must share a welcome.
     fn default() -> UnitOptions {
         UnitOptions {
             lane: Lane::ONLY,
@@ -79,7 +79,7 @@ impl Default for UnitOptions {
     }
 }
 
-/// Why a driver ends.
+/// Why a driver ended.
 #[derive(Debug, thiserror::Error)]
 pub enum UnitError {
     /// The LAN side.
@@ -88,7 +88,7 @@ pub enum UnitError {
     /// A carrier.
     #[error(transparent)]
     Carrier(#[from] CarrierError),
-    /// The switch refuses its own LAN port: a fault of ours.
+    /// The switch rejected the unit's LAN port: a bug.
     #[error(transparent)]
     Switch(#[from] verbena_lan::Misuse),
     /// The system.
@@ -96,10 +96,10 @@ pub enum UnitError {
     System(#[from] std::io::Error),
 }
 
-/// Names a host as long as it is connected.
+/// Identifies a host while it is connected.
 type GuestId = u64;
 
-/// A unit's driver, or one queue of it: a unit with one queue of the LAN's interface, to which hosts connect one queue each.
+/// A unit's driver for one queue of the LAN interface; each host connects one of its queues to it.
 #[derive(Debug)]
 pub struct Unit {
     options: UnitOptions,
@@ -107,9 +107,9 @@ pub struct Unit {
     lan_id: PortId,
     lan_up: bool,
     lan_counts: LanCounts,
-    /// The LAN had no more frames when it was asked last, and nothing has happened since that would change it.
+    /// The last read of the LAN emptied it, and nothing has happened since that makes new frames likely.
     is_lan_dry: bool,
-    /// The host that got the last frame of the LAN.
+    /// The host that was sent the last frame.
     favourite: Option<GuestId>,
     watch: Watch,
     desk: Desk,
@@ -119,14 +119,14 @@ pub struct Unit {
     guests: BTreeMap<GuestId, Guest>,
     next: GuestId,
     rejections: Rejections,
-    /// Whose a queue pair is, and whose a port of the switch.
+    /// The host of a queue pair, and of a port of the switch.
     pairs: BTreeMap<(usize, Pair), GuestId>,
     ports: BTreeMap<PortId, GuestId>,
     start: Instant,
-    /// Somebody asks for the status, or interfaces have changed; and when that was looked for last.
+    /// A status request or an interface change is pending; and when these were last checked.
     is_called: bool,
     glanced: Instant,
-    /// Out while it is read.
+    /// `None` while it is being read.
     batch: Option<Batch>,
     rooms: frames::Rooms,
     leaving: Option<Instant>,
@@ -141,7 +141,7 @@ struct LanCounts {
 }
 
 impl Unit {
-    /// A unit with this LAN side, which hosts reach by any of these carriers.
+    /// A unit with this LAN port, which hosts reach by any of these carriers.
     pub fn new(
         options: UnitOptions,
         mut lan: LanPort,
@@ -185,7 +185,7 @@ impl Unit {
         })
     }
 
-    /// Runs until it is wished to stop; then it takes leave of its hosts.
+    /// Runs until a stop is requested; then disconnects its hosts.
     pub fn run(&mut self, stop: &Stop) -> Result<(), UnitError> {
         let mut done = Vec::new();
         loop {
@@ -204,7 +204,7 @@ impl Unit {
                 return Ok(());
             }
             if self.vigil.goes_on(busy, now) {
-                // Who looks again looks at the interface, too.
+                // Another turn also reads the interface again.
                 self.is_lan_dry &= busy;
             } else if self.carriers.iter_mut().all(|carrier| carrier.doze()) {
                 self.rest(now, stop)?;
@@ -213,7 +213,7 @@ impl Unit {
         }
     }
 
-    /// One carrier's turn; true if anything came of it.
+    /// One carrier's turn; true if it had completions or news.
     fn turn(
         &mut self,
         at: usize,
@@ -240,7 +240,7 @@ impl Unit {
     fn rest(&mut self, now: Instant, stop: &Stop) -> Result<(), UnitError> {
         let carriers = self.carriers.iter().filter_map(|c| c.deadline());
         let until = carriers.chain([now + GLANCE]).min();
-        // Once it is wished, it stays readable.
+        // After a request it stays readable.
         let stop = (!stop.is_wished()).then_some(stop.as_fd());
         let rare = [Some(self.watch.as_fd()), self.desk.sleeper(now), stop];
         let rare = rare.into_iter().flatten();
@@ -252,7 +252,7 @@ impl Unit {
         Ok(())
     }
 
-    /// Does something for a host; whatever fails ends its connection.
+    /// Calls a function on a host; its error ends the host's connection.
     fn with_guest<T>(
         &mut self,
         id: GuestId,
@@ -269,7 +269,7 @@ impl Unit {
         }
     }
 
-    /// A host is gone: its pools, its addresses and its place at the switch go with it (P9).
+    /// Removes a host with its pools, its addresses and its port of the switch (P9).
     fn lose(&mut self, id: GuestId, why: &str) {
         let Some(guest) = self.guests.remove(&id) else {
             return;
@@ -277,18 +277,18 @@ impl Unit {
         self.pairs.retain(|_, of| *of != id);
         if let Some(port) = guest.port {
             self.ports.remove(&port);
-            // It was added, so it is there.
+            // The port was added by `initialise`, so this cannot fail.
             let _ = self.switch.remove(port);
         }
         let why = match (guest.standing, self.leaving) {
-            // However its connections end then, it is no fault.
+            // Any end of its connections is expected then.
             (Standing::Leaving, None) => "it took leave",
             _ => why,
         };
         let sentence = format!("{guest} is gone: {why}");
         match guest.mac {
             Some(_) => self.journal.note(&sentence),
-            // It was no host yet, and may never have wanted to be one.
+            // It has set no address, so it may be any program that can connect: its messages are limited.
             None => self.note_stranger(sentence, Instant::now()),
         }
         if let Some(carrier) = self.carriers.get_mut(guest.carrier) {
@@ -296,14 +296,14 @@ impl Unit {
         }
     }
 
-    /// Says what strangers made happen, unless they did too often.
+    /// Writes a message that unauthenticated peers can cause, within the limit of [`Rejections`].
     fn note_stranger(&mut self, sentence: String, now: Instant) {
         if let Some(sentence) = self.rejections.say(sentence, now) {
             self.journal.note(&sentence);
         }
     }
 
-    /// Whatever depends on time, and on what others did to the LAN's interface.
+    /// Work that depends on time, and changes of the LAN interface.
     fn look_around(&mut self, now: Instant) -> Result<(), UnitError> {
         let mut gone = Vec::new();
         for (id, guest) in &mut self.guests {
@@ -337,7 +337,7 @@ impl Unit {
         Ok(())
     }
 
-    /// Tells hosts to stop, and waits for their pools; true when it is over.
+    /// Dismisses the hosts, and waits for their pools; true when done.
     fn leave(&mut self, now: Instant) -> bool {
         let since = match self.leaving {
             Some(since) => since,
@@ -379,7 +379,7 @@ impl Drive for Unit {
     }
 }
 
-/// An address for a host that wants one of ours.
+/// A random locally administered address for a host that asks for one.
 fn suggestion() -> Mac {
     Mac::local(random())
 }

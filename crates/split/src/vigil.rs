@@ -1,21 +1,20 @@
-//! Looking again before sleeping: while frames stream, the next one comes sooner than waking takes.
-//! It promises to give way to whoever wants the processor, and not to go on where it is in vain: then it is tried again after more
-//! and more sleeps. It refuses to look by itself.
+//! Busy polling before a sleep: while frames arrive in a stream, the next one comes sooner than a wakeup takes. Between polls it yields
+//! the processor, and polling that finds nothing is tried again only after a number of sleeps that doubles, up to a limit ([`Habit`]).
 
 use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
 use verbena::low::Habit;
 
-/// How long a driver looks again after something came.
+/// How long a driver polls after the last arrival.
 const LOOK: Duration = Duration::from_micros(500);
 
-/// Whether a driver looks again.
+/// Decides whether a driver polls again or sleeps.
 #[derive(Debug)]
 pub(crate) struct Vigil {
-    /// When something came last.
+    /// Time of the last arrival.
     came: Instant,
-    /// It looked again since.
+    /// It has polled without result since.
     looks: bool,
     habit: Habit,
 }
@@ -29,7 +28,7 @@ impl Vigil {
         }
     }
 
-    /// A turn is over, and was of use or not; true if another one follows, false if it is time to sleep.
+    /// Called after each turn with whether it found anything; true: take another turn, false: sleep.
     pub(crate) fn goes_on(&mut self, came: bool, now: Instant) -> bool {
         if came {
             if core::mem::take(&mut self.looks) {
@@ -51,7 +50,7 @@ impl Vigil {
         false
     }
 
-    /// It slept.
+    /// Called after a sleep.
     pub(crate) fn slept(&mut self) {
         self.habit.pass();
     }
@@ -61,11 +60,11 @@ impl Vigil {
 mod tests {
     use super::*;
 
-    /// Sleeps until it looks again, which must be in vain.
+    /// Number of sleeps until it polls again, without result.
     fn sleeps(vigil: &mut Vigil, now: &mut Instant) -> u32 {
         let mut sleeps = 0;
         loop {
-            // Each time something wakes it.
+            // An arrival after each wakeup.
             assert!(vigil.goes_on(true, *now));
             let looks = vigil.goes_on(false, *now);
             if looks {

@@ -1,25 +1,24 @@
-//! What a unit says when it agrees to a channel, in the private data of the answer.
-//! It promises that a host can tell whether two of its queues reached the same unit.
-//! It refuses to be required: a unit that says nothing agrees all the same.
+//! The private data with which a unit accepts a channel. From it a host can tell whether two of its queues reached the same unit.
+//! It is optional: an accept without it is valid.
 
 use crate::random;
 
-/// Names a unit: a random number, the same on all its queues, and another one whenever it is started.
+/// Identifies a unit: a random number, the same on all its queues, and new at every start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Welcome(pub u64);
 
 impl Welcome {
-    /// Of a unit that is started now.
+    /// For a unit that is starting.
     pub fn new() -> Welcome {
         Welcome(random())
     }
 
-    /// Its bytes.
+    /// Its encoding.
     pub const fn to_bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()
     }
 
-    /// Reads it, whatever follows; nothing if it is too short, which is how units were that said nothing.
+    /// Parses it, ignoring what follows; `None` if it is too short, as from earlier units, which sent none.
     pub fn parse(bytes: &[u8]) -> Option<Welcome> {
         let number = bytes.first_chunk()?;
         Some(Welcome(u64::from_be_bytes(*number)))

@@ -1,4 +1,4 @@
-//! Acknowledged pairs over a network that loses, reorders and repeats datagrams (P2, P3): exactly once, in order, intact.
+//! Acknowledged pairs over a network that loses, reorders and duplicates datagrams (P2, P3): exactly once, in order, unchanged.
 
 #[path = "common/relay.rs"]
 mod relay;
@@ -55,7 +55,7 @@ impl Side {
     }
 }
 
-/// The bytes of a message: their length is mixed, their contents say which one it is and where.
+/// A message of varied length, whose contents depend on its number and the position.
 fn message(number: u64) -> Vec<u8> {
     let mut state = number;
     let len = match relay::next(&mut state) % 10 {
@@ -69,7 +69,7 @@ fn message(number: u64) -> Vec<u8> {
         .collect()
 }
 
-/// Sends messages through the relay; what the relay did.
+/// Sends messages through the relay; returns the relay's counters.
 fn pass(
     messages: u64,
     (cell, datagram): (Option<u16>, Option<usize>),
@@ -91,7 +91,7 @@ fn pass(
             relay.run(&stop).unwrap();
             relay.fates
         });
-        // Whatever happens, the relay ends.
+        // The relay is stopped in any case.
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             carry(messages, &mut unit, place, options);
         }));

@@ -1,4 +1,4 @@
-//! Carriers of cells between two network namespaces: Ethernet frames, UDP in ordinary packets, and a way that is slow.
+//! Carriers of cells between two network namespaces: Ethernet frames, UDP packets, and a slow path.
 
 #[path = "../../lan/tests/common/space.rs"]
 mod space;
@@ -90,7 +90,7 @@ fn until(
     }
 }
 
-/// Connects: the unit's pair and the host's.
+/// Connects a pair; returns the unit's and the host's.
 fn join(unit: &mut Side, host: &mut Side, acknowledged: bool) -> (Pair, Pair) {
     let pair = host.pair(acknowledged);
     host.carrier.connect(pair, b"hello").unwrap();
@@ -110,7 +110,7 @@ fn join(unit: &mut Side, host: &mut Side, acknowledged: bool) -> (Pair, Pair) {
     (served, pair)
 }
 
-/// Messages of all lengths both kinds of pairs carry, a write, and the end.
+/// Messages of all lengths on both kinds of pairs, a write, and the end.
 fn exercise(unit: &mut Side, host: &mut Side) {
     for acknowledged in [true, false] {
         let (served, pair) = join(unit, host, acknowledged);
@@ -184,7 +184,7 @@ fn cells_in_ethernet_frames() {
     });
 }
 
-/// Frames of our type for others, for everybody, too short and full of garbage: none does anything.
+/// Frames of our type to other stations, broadcast, too short and with garbage have no effect.
 fn strange_frames(here: &Space, mac: Mac, unit: &mut Side) {
     let port = here.run(|| verbena_lan::Port::open("host0", false).unwrap());
     let other = Mac::local(99);
@@ -203,7 +203,7 @@ fn strange_frames(here: &Space, mac: Mac, unit: &mut Side) {
         }
     }
     let start = Instant::now();
-    // Those that say they hold nothing are nothing; the others are strangers.
+    // Frames whose length field is 0 are ignored; the others are counted.
     while unit.carrier.counters().strangers < sent - 2 {
         unit.turn();
         assert!(start.elapsed() < PATIENCE, "{:?}", unit.carrier.counters());
@@ -247,7 +247,7 @@ fn cells_in_ordinary_packets() {
     });
 }
 
-/// The system takes no more at times: what waits leaves when there is room, in order and once.
+/// When the socket's buffer is full, waiting datagrams are sent later, in order and once.
 #[test]
 fn a_slow_way() {
     privileged("a_slow_way", || {

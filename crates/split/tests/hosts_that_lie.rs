@@ -1,6 +1,5 @@
-//! A unit and hosts that do not keep to the order of things: made of a link, without a driver.
-//! They fail when frames of a host pass before it has an address, when its word is taken for a checksum, or when a request that is
-//! said again is not answered as before.
+//! A unit, and hosts that break the protocol, made of a link without a driver. Checked: no frames of a host pass before it has an address,
+//! its checksum flags are not trusted, and a repeated request gets the same answer.
 
 #[path = "../../lan/tests/common/space.rs"]
 mod space;
@@ -28,12 +27,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Liar {
     carrier: Box<dyn Carrier>,
     link: Link,
-    /// Its addresses are those of no other arrangement: hosts that are not closed are there for a while.
+    /// Makes addresses differ between arrangements: hosts that are not closed stay for a while.
     salt: u64,
 }
 
 impl Liar {
-    /// Connects; services must differ, as hosts that are not closed are there for a while.
+    /// Connects; services must differ, since hosts that are not closed stay for a while.
     fn dial(unit: &Address, arrangement: Arrangement, service: u64) -> Liar {
         let mut carrier = open::dial(unit, None).unwrap();
         let options = LinkOptions {
@@ -105,7 +104,7 @@ impl Liar {
         })
     }
 
-    /// Sends a frame from this address; what the unit has counted then.
+    /// Sends a frame from this address; returns the unit's counters after it.
     fn send(&mut self, from: Mac) -> Counts {
         let mut frame = Mac::BROADCAST.octets().to_vec();
         frame.extend(from.octets());
@@ -131,7 +130,7 @@ impl Liar {
     }
 }
 
-/// Runs a unit with a LAN of its own, and two hosts of each arrangement.
+/// Runs a unit with its own LAN, and two hosts of each arrangement.
 fn with_unit(options: &UnitOptions, what: impl Fn(Liar, Liar) + Sync) {
     let at: Address = "udp://127.0.0.1".parse().unwrap();
     Space::new().run(|| {
@@ -163,7 +162,7 @@ fn with_unit(options: &UnitOptions, what: impl Fn(Liar, Liar) + Sync) {
     });
 }
 
-/// Hosts may have bridges.
+/// Hosts may be promiscuous.
 fn bridges() -> UnitOptions {
     UnitOptions {
         promiscuous: true,
@@ -171,7 +170,7 @@ fn bridges() -> UnitOptions {
     }
 }
 
-/// The LAN's interface, in this thread's namespace: its name and address.
+/// The name and address of the LAN interface, in this thread's namespace.
 fn lan() -> (String, Mac) {
     let said = ip("-o link");
     let line = said.lines().find(|line| line.contains(": lie")).unwrap();
@@ -187,7 +186,7 @@ fn ip(words: &str) -> String {
     String::from_utf8(ran.stdout).unwrap()
 }
 
-/// A station of the LAN sends to everybody.
+/// A station of the LAN sends a broadcast.
 fn speak(lan: &str, station: Mac) {
     ip(&format!("link set {lan} up"));
     let code = format!(
@@ -230,7 +229,7 @@ fn frames_pass_when_there_is_an_address_and_from_that_only() {
     );
 }
 
-/// Arrangement A over cells: a host whose answer was lost asks again.
+/// Arrangement A over cells: a host whose answer was lost repeats the request.
 #[test]
 fn who_begins_twice_is_answered_twice() {
     privileged("who_begins_twice_is_answered_twice", || {
@@ -245,7 +244,7 @@ fn who_begins_twice_is_answered_twice() {
     });
 }
 
-/// Who says that a checksum is right is not believed: others would take frames that nobody has looked at.
+/// The flag for verified checksums is cleared: the receiver would accept frames that were never checked.
 #[test]
 fn nobody_vouches_for_checksums() {
     privileged("nobody_vouches_for_checksums", || {
@@ -277,7 +276,7 @@ fn nobody_vouches_for_checksums() {
     });
 }
 
-/// Says why it is refused.
+/// Checks the reason of a refusal.
 fn refused(answer: &(Status, Vec<u8>), why: &str) {
     let said = String::from_utf8_lossy(&answer.1).into_owned();
     assert_eq!(answer.0, Status::NotAllowed, "{said}");
@@ -297,11 +296,11 @@ fn an_address_that_another_host_has_is_refused() {
                 assert_eq!(liar.ask(&Ask::Promiscuous(hears_all)).0, Status::Ok);
                 refused(&other.ask(&Ask::SetMac(mac)), "another host has it");
             }
-            // It has lost nothing, and keeps what it has when it says it again.
+            // It has lost nothing, and can set the same address again.
             assert_eq!(liar.ask(&Ask::Promiscuous(false)).0, Status::Ok);
             assert_eq!(liar.ask(&Ask::SetMac(mac)).0, Status::Ok);
             assert_eq!(liar.send(mac).refused, 0);
-            // One that is free is free, and so is the one that was given up for it.
+            // A free address can be set, and the one given up for it is free.
             let free = other.mac(2);
             assert_eq!(liar.ask(&Ask::SetMac(free)).0, Status::Ok);
             assert_eq!(other.ask(&Ask::SetMac(mac)).0, Status::Ok);
@@ -322,7 +321,7 @@ fn an_address_of_the_lan_is_refused() {
             refused(&liar.ask(&Ask::SetMac(lan_mac)), "the unit's own interface");
             let station = liar.mac(9);
             speak(&lan, station);
-            // The host hears it, so that the unit has.
+            // The host receives the frame, so the unit has learnt its source.
             liar.until(|liar| {
                 let from = |memory: &dyn Memory, offset, _| {
                     let mut mac = [0; 6];
@@ -335,7 +334,7 @@ fn an_address_of_the_lan_is_refused() {
             for host in [&mut liar, &mut other] {
                 refused(&host.ask(&Ask::SetMac(station)), "a station of the LAN");
             }
-            // Nor does it come to who speaks with it, even as a bridge.
+            // Sending from it does not take it over either, even for a promiscuous host.
             assert_eq!(liar.ask(&Ask::Promiscuous(true)).0, Status::Ok);
             let free = liar.mac(8);
             assert_eq!(liar.send(free).refused, 0);

@@ -1,4 +1,4 @@
-//! What a host costs its unit before it has sent a frame. One test, alone in its process: it reads the memory of the whole process.
+//! The memory that a host takes at its unit before it has sent a frame. One test, alone in its process: it reads the process's memory use.
 
 #[path = "../../lan/tests/common/space.rs"]
 mod space;
@@ -17,7 +17,7 @@ use verbena_split::{Arrangement, Journal};
 
 /// Hosts of each arrangement.
 const HOSTS: u64 = 10;
-/// Most KiB of a host that has sent nothing.
+/// Limit in KiB for a host that has sent nothing.
 const MOST: u64 = 2048;
 
 struct Caller {
@@ -66,7 +66,7 @@ impl Caller {
     }
 }
 
-/// KiB of memory that this process has now.
+/// Resident memory of this process in KiB.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
@@ -104,7 +104,7 @@ fn a_host_without_frames_takes_little_memory() {
 }
 
 fn measure(at: &Address) {
-    // Twice: memory of hosts that were here before is used again, and must not be taken at once either.
+    // Twice: memory of earlier hosts is reused, and its pages must not be allocated at once either.
     for round in 0..2 {
         for arrangement in Arrangement::ALL {
             let before = resident();

@@ -1,5 +1,5 @@
-//! A driver without descriptors left: who asks for its status waits, and the driver does not spin meanwhile.
-//! The limit is the whole process's, so this is the only test here.
+//! A driver without free descriptors: a status client waits, and the driver does not spin meanwhile. The limit applies to the whole
+//! process, so this is the only test here.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -28,7 +28,7 @@ fn who_cannot_be_let_in_is_not_waited_for() {
     let shut = desk.sleeper(Instant::now()).is_none();
     setrlimit(Resource::Nofile, limit).unwrap();
     assert!(shut, "it would wake at once");
-    // It looks again by itself, and whoever waited is answered.
+    // The driver tries again after a while, and the client is answered.
     assert!(desk.sleeper(now + Duration::from_secs(1)).is_some());
     desk.serve(|| "here".to_owned());
     let mut answer = String::new();

@@ -1,4 +1,4 @@
-//! Hosts that ask for every queue that a byte can name: one of them is the unit's, and all others are turned away with a reason.
+//! Hosts that request every queue that a byte can name: one of them is the unit's, and all others are rejected with a reason.
 
 #[path = "../../lan/tests/common/space.rs"]
 mod space;
@@ -16,7 +16,7 @@ use verbena_split::{Arrangement, Journal};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Asks for a channel with this byte for its queue; the unit's reason if it does not agree.
+/// Requests a channel with this byte for its queue; returns the unit's reason if it is rejected.
 fn asked(carrier: &mut dyn Carrier, byte: u8) -> Result<(), String> {
     carrier.separate().unwrap();
     let options = PairOptions {

@@ -1,4 +1,4 @@
-//! A unit whose carrier fails to accept: the place that was meant for the host is free for the next at once.
+//! A unit whose carrier fails to accept: the place of the host is free for the next one at once.
 
 #[path = "../../lan/tests/common/space.rs"]
 mod space;
@@ -19,7 +19,7 @@ use verbena_split::stop::Stop;
 use verbena_split::unit::{LanPort, Unit, UnitOptions};
 use verbena_split::{Arrangement, Journal};
 
-/// A carrier that fails to accept the first who asks.
+/// A carrier that fails to accept the first request.
 #[derive(Debug)]
 struct Clumsy {
     inner: Box<dyn Carrier>,
@@ -94,7 +94,7 @@ impl Carrier for Clumsy {
     }
 }
 
-/// Dials; whether the unit agrees.
+/// Dials; returns whether the unit accepts.
 fn dial(unit: &Address, service: u64) -> bool {
     let mut carrier = open::dial(unit, None).unwrap();
     let options = LinkOptions {

@@ -1,5 +1,5 @@
-//! A unit over UDP, and datagrams whose source address nobody has proven: what they draw, what they take, and what is said of them.
-//! They fail when a request without a cookie makes state, is answered with more than it brought, or takes a place from a host.
+//! A unit over UDP, and datagrams from unproven source addresses. Checked: a request without a cookie creates no state, is answered with no
+//! more bytes than it has, and takes no place from a host.
 
 #[path = "../../lan/tests/common/space.rs"]
 mod space;
@@ -20,15 +20,15 @@ use verbena_split::unit::{LanPort, Unit, UnitOptions};
 use verbena_split::{Arrangement, Journal};
 use verbena_wire::crc::{crc32c, crc32c_wire};
 
-/// Listeners of hosts that know cookies, and of those that do not, for acknowledged channels.
+/// Listeners for acknowledged channels of hosts with support for cookies, and without.
 const LISTENER: u32 = 3;
 const OLD_LISTENER: u32 = 1;
-/// What a unit that answers at all takes on a loaded machine.
+/// Time limit for an answer on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 type Said = Arc<Mutex<Vec<String>>>;
 
-/// Runs a unit on two addresses of one machine, and something beside it.
+/// Runs a unit on a machine with two addresses, and `what` beside it.
 fn with_unit(options: &UnitOptions, what: impl Fn(&Said) + Sync) {
     let space = Space::new();
     for address in ["10.9.0.1", "10.9.0.2"] {
@@ -70,7 +70,7 @@ fn hello(service: u64, name: &str) -> Hello {
     }
 }
 
-/// A request for a connection, byte by byte as docs/cells.md says, without a cookie.
+/// A connection request, byte by byte as in docs/cells.md, without a cookie.
 fn connect(listener: u32, service: u32) -> Vec<u8> {
     let private = hello(u64::from(service), "x").to_bytes();
     let mut cell = vec![0x14, 0x18];
@@ -90,7 +90,7 @@ fn connect(listener: u32, service: u32) -> Vec<u8> {
     cell
 }
 
-/// Bytes and the last datagram that come within a span which is long for whoever sends again.
+/// The bytes received within a time that is long for retransmissions, and the last datagram.
 fn drawn(stranger: &UdpSocket) -> (usize, Vec<u8>) {
     let (mut bytes, mut last) = (0, Vec::new());
     let start = Instant::now();
@@ -109,7 +109,7 @@ fn drawn(stranger: &UdpSocket) -> (usize, Vec<u8>) {
     (bytes, last)
 }
 
-/// A host as far as its channel; `Err` is what the unit said to it.
+/// A host up to its channel; an `Err` has the unit's answer.
 struct Caller {
     carrier: Box<dyn Carrier>,
     link: Link,
@@ -149,7 +149,7 @@ impl Caller {
     }
 }
 
-/// The unit is there and takes requests.
+/// Waits until the unit accepts requests.
 fn is_up() {
     until("the unit listens", || {
         Caller::dial("udp://10.9.0.2", 1).is_ok()
@@ -219,13 +219,13 @@ fn a_host_that_knows_no_cookies_is_told_so() {
     });
 }
 
-/// Hosts of one address leave places to others, and the one too many is told why.
+/// Hosts of one address leave places to others, and the first above the limit gets the reason.
 #[test]
 fn one_address_has_its_share_of_places() {
     privileged("one_address_has_its_share_of_places", || {
         let options = UnitOptions {
             hosts_per_source: 3,
-            // Those that say nothing more are not to go meanwhile.
+            // Hosts that send nothing more must stay meanwhile.
             patience: Duration::from_secs(60),
             ..UnitOptions::default()
         };

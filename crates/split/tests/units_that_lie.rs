@@ -1,4 +1,4 @@
-//! A host and a unit that connects and then says nothing of use, although it is alive: the host gives it up in time.
+//! A host, and a unit that connects and is alive but answers nothing: the host gives it up in time.
 
 #[path = "../../lan/tests/common/space.rs"]
 mod space;
@@ -15,7 +15,7 @@ use verbena_split::link::{Link, LinkOptions};
 use verbena_split::stop::Stop;
 use verbena_split::{Arrangement, Journal};
 
-/// A unit that accepts one host, keeps its channels alive, and answers nothing it asks.
+/// A unit that accepts one host, keeps its channels alive, and answers no request.
 fn be_mute(carrier: &mut dyn Carrier, stop: &Stop) {
     let options = LinkOptions {
         arrangement: Arrangement::Sends,
@@ -37,7 +37,7 @@ fn be_mute(carrier: &mut dyn Carrier, stop: &Stop) {
                 } => {
                     let hello = Hello::parse(&private).unwrap();
                     let pair = link.pair(hello.channel).unwrap();
-                    // Who comes again finds no more channels.
+                    // A second attempt finds no free channels.
                     if carrier.accept(ticket, pair, &[]).is_err() {
                         carrier.reject(ticket, b"no more");
                     }
@@ -49,7 +49,7 @@ fn be_mute(carrier: &mut dyn Carrier, stop: &Stop) {
                 News::Ended { .. } => return,
             }
         }
-        // It says again what may have been lost, which is a sign of life.
+        // It repeats what may have been lost, which is a sign of life.
         link.tick(carrier, now).unwrap();
         while link.next_event().is_some() {}
         std::thread::sleep(Duration::from_millis(2));
@@ -89,7 +89,7 @@ fn a_unit_that_never_agrees_is_given_up() {
                     let first = said.recv_timeout(Duration::from_secs(20)).unwrap();
                     let took = start.elapsed();
                     assert!(first.contains("not agreed"), "{first}");
-                    // Not at once, and not for its silence.
+                    // Not at once, and not because of silence.
                     assert!(took > Duration::from_secs(4), "{took:?}");
                 }));
                 stop.wish();

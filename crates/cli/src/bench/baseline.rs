@@ -1,6 +1,5 @@
-//! The same pattern over plain TCP sockets: what the adapter is compared with.
-//! It promises a fair opponent: no delay, busy polling where the adapter polls, large reads where it streams.
-//! It refuses anything that is not bytes and counts.
+//! The same pattern over plain TCP sockets, for comparison. Nagle's algorithm is off, latency is measured with busy polling as on the
+//! adapter, and streams are read in large pieces.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,20 +11,20 @@ use super::Error;
 use super::case::{Case, Metric, Op};
 use super::report::Sample;
 
-/// Bytes that one read of a stream asks for.
+/// Bytes per read of a stream.
 const CHUNK: usize = 256 << 10;
 
 /// Serves measurements for ever.
 pub(super) fn serve(listener: &TcpListener, access: &AccessList) {
     loop {
-        // A client that goes away, or comes in between, ends its own measurement only.
+        // An error of a client ends its measurement only.
         if let Ok((sockets, case)) = gather(listener, access) {
             let _ = answer(sockets, &case);
         }
     }
 }
 
-/// All sockets of the next client.
+/// Accepts all sockets of the next client.
 fn gather(listener: &TcpListener, access: &AccessList) -> std::io::Result<(Vec<TcpStream>, Case)> {
     let mut sockets = Vec::new();
     loop {
@@ -48,7 +47,7 @@ fn answer(mut sockets: Vec<TcpStream>, case: &Case) -> std::io::Result<()> {
     let size = case.size.max(1) as usize;
     let several = sockets.len() > 1;
     if case.metric == Metric::Latency || several {
-        // One socket that streams may sleep, as a program would.
+        // A single socket that streams may block, as a program's would.
         sockets.iter().try_for_each(|s| s.set_nonblocking(true))?;
     }
     if case.metric == Metric::Latency {
@@ -115,7 +114,7 @@ fn ping_pong(
     mut bytes: Vec<u8>,
 ) -> Result<Sample, Error> {
     sockets.iter().try_for_each(|s| s.set_nonblocking(true))?;
-    // Half a round trip is compared with half a round trip.
+    // Half of a round trip is compared with half of a round trip.
     let ways = if matches!(case.op, Op::Send | Op::Write) {
         2
     } else {

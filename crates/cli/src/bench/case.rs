@@ -1,6 +1,5 @@
-//! One thing to measure: an operation, a size, and what of it counts.
-//! It promises that both sides mean the same: a case travels in the private data of the connection that measures it.
-//! It refuses numbers that no side could mean.
+//! One measurement: an operation, a size, and a metric. Both sides use the same case, since it is sent in the private data of the
+//! connections; values outside the limits are rejected.
 
 /// An operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -29,23 +28,23 @@ pub enum Metric {
 /// One measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
-    /// What is done.
+    /// The operation.
     pub op: Op,
-    /// What counts.
+    /// The metric.
     pub metric: Metric,
     /// Bytes per message.
     pub size: u32,
     /// Messages.
     pub count: u32,
-    /// Messages under way at once on each connection.
+    /// Messages outstanding on each connection.
     pub depth: u32,
     /// Connections that the messages are spread over; with several threads, connections of each thread.
     pub qps: u32,
     /// Threads that poll, on each side.
     pub threads: u32,
-    /// All threads of a side poll one completion queue; otherwise each polls one of its own.
+    /// All threads of a side poll one completion queue; otherwise each has its own.
     pub one_cq: bool,
-    /// Writes are waited for in memory alone: the completion queue is polled only for completions of several messages together.
+    /// Arrivals of writes are detected in memory only: the completion queue is polled only for several completions together.
     pub memory: bool,
 }
 
@@ -61,7 +60,7 @@ pub const MAX_QPS: u32 = 1024;
 /// Most polling threads on each side.
 pub const MAX_THREADS: u32 = 256;
 
-/// Most messages under way at once on all connections together.
+/// Most messages outstanding on all connections together.
 pub const MAX_UNDER_WAY: u32 = 1 << 16;
 
 impl Op {
@@ -97,10 +96,10 @@ impl Metric {
 }
 
 impl Case {
-    /// Bytes in private data.
+    /// Bytes of its encoding.
     pub const BYTES: usize = 23;
 
-    /// The case as private data.
+    /// Its encoding as private data.
     pub fn to_bytes(self) -> [u8; Case::BYTES] {
         let mut bytes = [0; Case::BYTES];
         bytes[0] = OPS.iter().position(|op| *op == self.op).unwrap_or(0) as u8;
@@ -113,7 +112,7 @@ impl Case {
         bytes
     }
 
-    /// Reads a case; none if nobody can mean it.
+    /// Parses a case; `None` if a value is outside its limits.
     pub fn from_bytes(bytes: &[u8]) -> Option<Case> {
         let bytes: &[u8; Case::BYTES] = bytes.get(..Case::BYTES)?.try_into().ok()?;
         let number = |at: usize| {
@@ -148,7 +147,7 @@ impl Case {
         self.qps * self.threads
     }
 
-    /// What each completion queue of a side serves: a part of the messages for each thread, or all of them together.
+    /// The case of each completion queue of a side: a part of the messages for each thread, or all of them together.
     pub fn per_cq(self) -> Vec<Case> {
         let one = Case { threads: 1, ..self };
         if self.one_cq {
@@ -164,7 +163,7 @@ impl Case {
         parts.collect()
     }
 
-    /// How many of the messages are this connection's, counted from 0.
+    /// The number of messages of a connection, counted from 0.
     pub fn share(self, at: usize) -> usize {
         let (count, qps) = (self.count as usize, self.qps as usize);
         count / qps + usize::from(at < count % qps)
@@ -173,7 +172,7 @@ impl Case {
 
 #[cfg(test)]
 mod tests {
-    //! A case both ways, and what is no case.
+    //! A case in both directions, and invalid ones.
 
     use super::*;
 

@@ -1,6 +1,5 @@
-//! The side that measures.
-//! It promises that the clock starts when both sides are ready on every connection and stops when the last message has
-//! completed. It refuses to favour a connection: messages take turns, or are shared out evenly.
+//! The measuring side. The clock starts when both sides are ready on every connection and stops when the last message has completed.
+//! Latency messages use the connections in turn; throughput messages are divided evenly.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +13,7 @@ use super::case::{Case, Metric, Op};
 use super::report::Sample;
 use super::station::{Station, in_threads};
 
-/// One measurement, and where the server's plain TCP listens.
+/// One measurement, and the address of the server's plain TCP listener.
 pub(super) fn measure(
     device: &Device,
     server: SocketAddr,
@@ -64,7 +63,7 @@ pub(super) fn measure(
     Ok((sample, tcp))
 }
 
-/// The first tenth warms up and does not count.
+/// The first tenth is a warm-up and does not count.
 fn warm(count: u32) -> usize {
     count as usize / 10
 }
@@ -116,7 +115,7 @@ fn round_trips(station: &Station, remote: &RemoteMemory) -> Result<Sample, Error
     Ok(Sample::Times(times))
 }
 
-/// Messages of the connections that complete in one queue, as several threads count them.
+/// Counts messages of the connections that complete in one queue, for several threads.
 struct Streams {
     /// Completed messages of each connection.
     completed: Vec<AtomicUsize>,
@@ -132,7 +131,7 @@ impl Streams {
         }
     }
 
-    /// Thread `thread` of `threads`: posts to every `threads`-th connection, and takes completions of all.
+    /// Thread `thread` of `threads`: posts to every `threads`-th connection, and polls completions of all.
     fn run(
         &self,
         station: &Station,
@@ -143,7 +142,7 @@ impl Streams {
         let (count, depth) = (station.case.count as usize, station.case.depth as usize);
         let mut wcs = [BLANK; 64];
         let ours = (thread..station.qps.len()).step_by(threads);
-        // The connection, what is left of its share, and what was posted.
+        // The connection, messages left to post, and messages posted.
         let mut lanes: Vec<_> = ours.map(|at| (at, station.case.share(at), 0)).collect();
         let mut taken = 0;
         let start = Instant::now();
@@ -151,9 +150,9 @@ impl Streams {
             for (at, left, posted) in &mut lanes {
                 let under = *posted - self.completed[*at].load(Ordering::Relaxed);
                 let room = (depth - under).min(*left);
-                // In batches, as a program that wants throughput does; the rest when little is left.
+                // In batches, as throughput-oriented programs post; a smaller one at the end.
                 if room >= depth.div_ceil(4) || (room > 0 && *left == room) {
-                    // Counted first: another thread may find the completions before this one is back.
+                    // Counted first: another thread may poll the completions before this call returns.
                     *posted += room;
                     *left -= room;
                     station.post(*at, remote, room)?;

@@ -1,6 +1,4 @@
-//! What was measured, as people and programs read it.
-//! It promises perftest's column names in text and one object per case in JSON, with ratios of medians from the same run.
-//! It refuses averages where a median is meant.
+//! Results as text and JSON. Text has perftest's column names, JSON one object per case, and ratios are of medians from the same run.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -9,24 +7,24 @@ use serde::Serialize;
 
 use super::case::{Case, Metric};
 
-/// What one run of a case gave.
+/// The result of one run of a case.
 #[derive(Debug, Clone)]
 pub(super) enum Sample {
-    /// A time per message.
+    /// The time of each message.
     Times(Vec<Duration>),
-    /// A time for all.
+    /// The time of all messages.
     Throughput {
         /// Messages.
         messages: u64,
         /// Bytes of all.
         bytes: u64,
-        /// The time they took.
+        /// The elapsed time.
         took: Duration,
     },
 }
 
 impl Sample {
-    /// What several threads gave at once, which took `whole` for all of them.
+    /// Merges the results of several threads, which took `whole` together.
     pub(super) fn merge(all: Vec<Sample>, whole: Duration) -> Sample {
         let (mut times, mut sum) = (Vec::new(), (0, 0));
         for sample in all {
@@ -50,7 +48,7 @@ impl Sample {
         }
     }
 
-    /// The number that counts, in the metric's unit.
+    /// The result in the metric's unit.
     fn value(&self, metric: Metric) -> f64 {
         match self {
             Sample::Times(times) => {
@@ -87,7 +85,7 @@ fn at(times: &[Duration], fraction: f64) -> Duration {
 /// One case with all its rounds.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// What was measured.
+    /// The case.
     pub case: Case,
     /// The median of the rounds, in the metric's unit.
     pub value: f64,
@@ -106,7 +104,7 @@ impl Outcome {
         }
     }
 
-    /// Ours by plain TCP's: above one is more time, or more bytes.
+    /// Ours divided by plain TCP's: above one is more time, or more throughput.
     pub fn ratio(&self) -> Option<f64> {
         self.baseline.map(|baseline| self.value / baseline)
     }
@@ -118,7 +116,7 @@ fn median(samples: &[Sample], metric: Metric) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-/// One case as text, with a heading where the columns change.
+/// Prints one case as text, with a heading where the columns change.
 pub fn print_text(out: &mut impl Write, outcome: &Outcome, heading: bool) -> io::Result<()> {
     let case = &outcome.case;
     let (op, metric) = (case.op.name(), case.metric.name());
@@ -224,7 +222,7 @@ struct Row {
     ratio: Option<f64>,
 }
 
-/// All cases as one JSON object.
+/// Prints all cases as one JSON object.
 pub fn print_json(out: &mut impl Write, outcomes: &[Outcome]) -> io::Result<()> {
     let rows = outcomes.iter().map(|o| Row {
         op: o.case.op.name(),

@@ -1,6 +1,5 @@
-//! The side that is measured against: answers what must be answered, and shares memory for the rest.
-//! It promises to serve one client after the other, each as the private data of its connections says, until it is told to stop.
-//! It refuses to measure.
+//! The serving side of a benchmark: answers messages, and shares memory for one-sided operations. It serves one client after the other,
+//! each as the private data of its connections says, until the process ends.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -36,12 +35,12 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn local(&self) -> Result<SocketAddr, Error> {
         Ok(self.listener.local()?)
     }
 
-    /// Serves for ever; what goes wrong with one client is told and does not end the server.
+    /// Serves for ever; `told` gets the errors of clients, which do not end the server.
     pub fn run(&self, mut told: impl FnMut(&str)) -> Result<(), Error> {
         let (tcp, device) = (self.tcp.try_clone()?, self.device.clone());
         std::thread::spawn(move || baseline::serve(&tcp, device.access()));
@@ -94,14 +93,14 @@ impl Server {
                 _ => Ok(()),
             }
         })?;
-        // What is left needs nobody here: wait until the client goes.
+        // The client's remaining operations need no thread here: wait until it disconnects.
         while sides.iter().any(|(station, ..)| station.is_joined()) {
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
     }
 
-    /// The next request of a client of ours; others are refused.
+    /// The next request of a benchmark client; others are rejected.
     fn next(&self) -> Result<(Request, Call), Error> {
         let request = self.listener.next().wait()?;
         match Call::from_bytes(request.private_data()) {
@@ -114,13 +113,13 @@ impl Server {
     }
 }
 
-/// What a client says with each of its connections.
+/// The private data of each of a client's connections.
 #[derive(Clone, Copy)]
 struct Call {
     case: Case,
-    /// Which of its connections this is.
+    /// The number of the connection.
     at: usize,
-    /// Where answers go.
+    /// Destination of answers.
     remote: RemoteMemory,
 }
 
@@ -138,7 +137,7 @@ impl Call {
 fn answer_sends(station: &Station, remote: &RemoteMemory) -> Result<(), Error> {
     let mut wcs = [BLANK; 16];
     let mut idle = 0_u32;
-    // Asking whether the client is there costs more than a poll, so it is asked seldom.
+    // The state of the connections is more expensive to read than a poll, so it is checked every 4096 empty polls.
     while !idle.is_multiple_of(4096) || idle == 0 || station.is_joined() {
         idle = idle.wrapping_add(1);
         for done in station.poll(&mut wcs)?.filter(|done| !done.sent) {
@@ -161,7 +160,7 @@ fn answer_writes(station: &Station, remote: &RemoteMemory) -> Result<(), Error> 
     Ok(())
 }
 
-/// Takes all messages of a completion queue, together with the other threads that poll it.
+/// Polls all messages of a completion queue, together with the other threads that poll it.
 fn take(station: &Station, taken: &AtomicU32) -> Result<(), Error> {
     let mut wcs = [BLANK; 64];
     while taken.load(Ordering::Relaxed) < station.case.count {

@@ -1,6 +1,5 @@
-//! One side's end of a measurement: its queue pairs, all completing in one queue, and its memory.
-//! It promises that receives wait before a connection is there, and that a completion says whose it is.
-//! It refuses to count what failed: any bad completion ends the measurement with its sentence.
+//! One side of a measurement: its queue pairs, all completing in one queue, and its memory. Receives are posted before the connection is
+//! established, and a completion's id names its queue pair. A failed completion ends the measurement with its cause.
 
 use verbena::low::{Arm, Data, Flags, Limits, PostError, QpState, RecvWr, SendOp, SendWr, Sge, Wc};
 use verbena::{Access, Cq, Device, Memory, Qp, QpOptions, RemoteMemory, Status};
@@ -8,27 +7,27 @@ use verbena::{Access, Cq, Device, Memory, Qp, QpOptions, RemoteMemory, Status};
 use super::Error;
 use super::case::{Case, Op};
 
-/// Requests that are posted together.
+/// Requests posted by one call.
 const AT_ONCE: usize = 16;
 
-/// Queue pairs with memory, ready to be joined.
+/// Queue pairs with memory, ready to be connected.
 #[derive(Debug)]
 pub struct Station {
     /// The queue pairs, in the order of their connections.
     pub qps: Vec<Qp>,
     cq: Cq,
-    /// What is sent, then what is received.
+    /// The source of sends, then the destination of receives.
     pub memory: Memory,
-    /// What is measured.
+    /// The case that is measured.
     pub case: Case,
 }
 
-/// A message is over.
+/// A completed message.
 #[derive(Debug, Clone, Copy)]
 pub struct Done {
-    /// The queue pair, by its place.
+    /// The index of the queue pair.
     pub at: usize,
-    /// Sent, not received.
+    /// A send, not a receive.
     pub sent: bool,
 }
 
@@ -46,7 +45,7 @@ impl Done {
 }
 
 impl Station {
-    /// Queue pairs that take receives, and memory for the case's messages.
+    /// Queue pairs in INIT, and memory for the case's messages.
     pub fn new(device: &Device, case: Case) -> Result<Station, Error> {
         let pd = device.pd()?;
         let (depth, count) = (case.depth as usize, case.qps as usize);
@@ -55,10 +54,10 @@ impl Station {
             receives: (4 * depth).max(256),
             ..Limits::default()
         };
-        // Whatever is posted has room to complete.
+        // Room for the completions of everything that can be posted.
         let cq = device.cq(count * (limits.sends + limits.receives))?;
-        // What is sent lies in front, what is received behind it. The queue pairs share it: nobody looks at the bytes
-        // but in a ping-pong, where one message is under way at once.
+        // The source comes first, the destination behind it. The queue pairs share both: contents are only checked in a ping-pong, where one
+        // message is outstanding at a time.
         let len = case.size.max(64) as usize;
         let memory = pd.memory(2 * len, Access::ALL)?;
         let options = QpOptions {
@@ -68,7 +67,7 @@ impl Station {
         let mut qps = Vec::with_capacity(count);
         for _ in 0..count {
             let qp = Qp::new(&pd, &cq, &cq, options)?;
-            // Receives are posted before the connection is there.
+            // Receives are posted before the connection is established.
             qp.modify(QpState::Init);
             qps.push(qp);
         }
@@ -86,12 +85,12 @@ impl Station {
         self.case.size.max(64) as usize
     }
 
-    /// What is sent.
+    /// The source of messages.
     fn source(&self) -> Result<Sge, Error> {
         Ok(self.memory.sge(0, self.case.size as usize)?)
     }
 
-    /// Where answers go.
+    /// The destination of messages.
     fn sink(&self) -> Result<Sge, Error> {
         Ok(self.memory.sge(self.len(), self.case.size as usize)?)
     }
@@ -151,7 +150,7 @@ impl Station {
         };
         let mut left = count;
         if count == 1 {
-            // Without a list of copies: it would be most of what a program adds to the time of one message.
+            // Without an array of copies, which would be most of what a program adds to the time of one message.
             let list = core::slice::from_ref(&wr);
             return self.qps[at].post_send(list).map_err(refused);
         }
@@ -164,7 +163,7 @@ impl Station {
         Ok(())
     }
 
-    /// Takes what has completed.
+    /// Polls completions.
     pub fn poll<'a>(
         &self,
         wcs: &'a mut [Wc],
@@ -173,7 +172,7 @@ impl Station {
         self.judge(&wcs[..n])
     }
 
-    /// The peer is still there, on every connection.
+    /// Whether every connection is still established.
     pub fn is_joined(&self) -> bool {
         self.qps.iter().all(|qp| {
             let view = qp.view();
@@ -181,13 +180,13 @@ impl Station {
         })
     }
 
-    /// Marks what is sent with the number of its turn.
+    /// Marks the source with the number of the turn.
     pub fn mark(&self, turn: usize) -> Result<(), Error> {
         let last = (self.case.size.max(1) - 1) as usize;
         Ok(self.memory.write_at(last, &[turn as u8 | 1 << 7])?)
     }
 
-    /// Waits until the peer's write of this turn is there; others of its turns are not.
+    /// Waits until the peer's write of this turn has arrived.
     pub fn await_mark(&self, turn: usize, wcs: &mut [Wc]) -> Result<(), Error> {
         while !self.marked(turn)? {
             if !self.case.memory {
@@ -197,8 +196,7 @@ impl Station {
         Ok(())
     }
 
-    /// After a message of this turn was posted: takes its completion and those before it, if they are not taken while it waits for the
-    /// peer and there are several.
+    /// After a message of this turn was posted: if `memory` is set, polls the completions of the last 16 messages together, every 16 turns.
     pub fn take_several(&self, turn: usize, wcs: &mut [Wc]) -> Result<(), Error> {
         if self.case.memory && turn % AT_ONCE == AT_ONCE - 1 {
             let mut left = AT_ONCE;
@@ -209,7 +207,7 @@ impl Station {
         Ok(())
     }
 
-    /// Whether the peer's write of this turn is there; if so, the next turn is told apart by being another.
+    /// Whether the peer's write of this turn has arrived; if so, the mark is cleared for the next turn.
     pub fn marked(&self, turn: usize) -> Result<bool, Error> {
         let last = self.len() + (self.case.size.max(1) - 1) as usize;
         let mut byte = [0];
@@ -221,7 +219,7 @@ impl Station {
         Ok(true)
     }
 
-    /// As [`Station::poll`], asleep while there is nothing to take.
+    /// As [`Station::poll`], sleeping while there are no completions.
     pub fn sleep<'a>(
         &self,
         wcs: &'a mut [Wc],
@@ -248,7 +246,7 @@ impl Station {
     }
 }
 
-/// Does this in so many threads at once, each told its number; in this thread if it is one. A failure of any is a failure of all.
+/// Runs `work` in this number of threads, each with its number; in this thread if it is one. The error of any is returned.
 pub(super) fn in_threads<T: Send>(
     threads: usize,
     work: impl Fn(usize) -> Result<T, Error> + Sync,

@@ -1,6 +1,5 @@
-//! `verbena bench`: arguments around the library's benchmark, and the second process if nobody names a server.
-//! It promises that a server which it started ends with it. It refuses to print anything but results on standard output:
-//! progress and complaints go to standard error.
+//! `verbena bench`: arguments of the benchmark, and a second process as server if none is given. The server is killed when the benchmark
+//! returns. Standard output has the results only; progress and errors go to standard error.
 
 use std::io::{self, BufRead, BufReader, IsTerminal};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
@@ -89,15 +88,15 @@ pub(crate) fn size(text: &str) -> Result<u32, String> {
         .ok_or("at most 64m".to_owned())
 }
 
-/// A second process of ours that serves; it ends with us.
+/// A second process of this program as server, killed on drop.
 pub(crate) struct Partner {
     child: Child,
-    /// Where it listens.
+    /// Its address.
     pub(crate) at: SocketAddr,
 }
 
 impl Partner {
-    /// Starts ourselves with other arguments, and reads the address from the first line it prints.
+    /// Starts this program with other arguments, and reads the address from the first line it prints.
     pub(crate) fn start(args: &[String]) -> io::Result<Partner> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(args)
@@ -123,7 +122,7 @@ impl Partner {
 
 impl Drop for Partner {
     fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
+        // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -180,7 +179,7 @@ fn try_run(args: &Bench) -> Result<(), Box<dyn std::error::Error>> {
             }
         } else {
             let kind = (outcome.case.op, outcome.case.metric, outcome.case.threads);
-            // A closed terminal is noticed by the next print.
+            // A closed output is detected by the next print.
             let _ = print_text(&mut io::stdout().lock(), outcome, last != Some(kind));
             last = Some(kind);
         }
@@ -264,7 +263,7 @@ fn cases(args: &Bench) -> Vec<Case> {
 
 fn sizes(args: &Bench, op: Op, metric: Metric) -> Vec<u32> {
     match (op, metric) {
-        // Atomics are eight bytes, and their bandwidth means nothing.
+        // Atomics are eight bytes, so bandwidth is not measured.
         (Op::Atomic, Metric::Bandwidth) => Vec::new(),
         (Op::Atomic, _) => vec![8],
         _ if !args.size.is_empty() => args.size.clone(),
@@ -274,7 +273,7 @@ fn sizes(args: &Bench, op: Op, metric: Metric) -> Vec<u32> {
     }
 }
 
-/// Enough to mean something, and done in about a second.
+/// A sufficient number that takes about a second.
 fn iterations(metric: Metric, size: u32) -> u32 {
     match metric {
         Metric::Latency => 5000,

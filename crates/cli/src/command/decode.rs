@@ -1,6 +1,5 @@
-//! `verbena decode`: arguments and exit codes around the library's decoder.
-//! It promises exit codes that scripts can rely on: 0 clean, 1 a protocol violation, 2 bad usage or an unreadable file.
-//! It refuses to understand a capture itself.
+//! `verbena decode`: arguments and exit codes of the decoder. Exit codes: 0 clean, 1 a protocol violation, 2 bad usage or an unreadable
+//! file.
 
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Read, Write};
@@ -97,7 +96,7 @@ pub(crate) fn run(args: &Decode) -> u8 {
             Err(error) => return complain(args, &format!("cannot be opened: {error}")),
         }
     };
-    // Somebody who watches wants each line at once; a file or a pipe wants few writes.
+    // On a terminal each line is written at once; to a file or a pipe they are buffered.
     let stdout = io::stdout().lock();
     let mut output: Box<dyn Write> = if stdout.is_terminal() {
         Box::new(stdout)
@@ -111,7 +110,7 @@ pub(crate) fn run(args: &Decode) -> u8 {
         }) => complain(args, &damage.to_string()),
         Ok(report) if report.violations > 0 => VIOLATION,
         Ok(_) => CLEAN,
-        // The reader has seen enough.
+        // The reader closed the pipe.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => CLEAN,
         Err(error) => {
             eprintln!("verbena: cannot write: {error}");

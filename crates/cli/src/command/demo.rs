@@ -1,6 +1,5 @@
-//! `verbena demo`: starts the second process, runs the demonstration against it, then a short benchmark.
-//! It promises to end both processes whatever happens, and an exit code that says whether every byte was right.
-//! It refuses to need anything but loopback.
+//! `verbena demo`: starts the second process, runs the demonstration against it, then a short benchmark. Both processes end in any case,
+//! the exit code says whether every byte was right, and only loopback is used.
 
 use std::io::{self, Write};
 

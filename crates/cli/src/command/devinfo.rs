@@ -1,6 +1,5 @@
-//! `verbena devinfo`: the adapter as programs see it, and the settings that made it so.
-//! It promises that every setting is listed with its value and its origin, secrets hidden.
-//! It refuses to change anything.
+//! `verbena devinfo`: the adapter as programs see it, and its settings. Every setting is listed with its value and its origin; secrets are
+//! hidden.
 
 mod profile;
 
@@ -26,7 +25,7 @@ pub(crate) struct Devinfo {
 pub(crate) fn run(args: &Devinfo) -> u8 {
     match try_run(args) {
         Ok(()) => 0,
-        // The reader has seen enough.
+        // The reader closed the pipe.
         Err(error) if is_closed_pipe(&*error) => 0,
         Err(error) => {
             eprintln!("verbena: {error}");
@@ -50,7 +49,7 @@ fn try_run(args: &Devinfo) -> Result<(), Box<dyn std::error::Error>> {
         return show_profile(&device, args.json);
     }
     let (handlers, processors) = (device.handler_limit(), device.processors()?);
-    // A setting that fits no interface is shown as what it leads to; the rest is worth seeing all the same.
+    // A setting that matches no interface is shown as an error; the rest is still shown.
     let addresses = device.addresses().map(|all| {
         let all = all.iter().map(ToString::to_string);
         all.collect::<Vec<String>>()
@@ -124,11 +123,11 @@ fn show_profile(device: &Device, json: bool) -> Result<(), Box<dyn std::error::E
     Ok(())
 }
 
-/// One number that the adapter keeps to.
+/// A limit of the adapter.
 struct Limit {
-    /// For programs.
+    /// Its name in JSON.
     key: &'static str,
-    /// For people.
+    /// Its name in text.
     words: &'static str,
     value: u64,
 }

@@ -1,6 +1,5 @@
-//! What `verbena host` and `verbena unit` have in common: ending, saying, and asking those that run.
-//! It promises that the first Ctrl-C ends a driver in good order and the second at once.
-//! It refuses to know what the drivers do.
+//! What `verbena host` and `verbena unit` have in common: signals, messages, and status requests. The first Ctrl-C ends a driver in good
+//! order, and the second at once.
 
 use std::error::Error;
 use std::io::Write;
@@ -12,33 +11,32 @@ use verbena_split::service::Counts;
 use verbena_split::status::{self, HostStatus, LinkStatus, UnitStatus};
 use verbena_split::stop::Stop;
 
-/// A status for people.
+/// A status as text.
 pub(crate) trait Told {
     /// Its lines.
     fn lines(&self) -> Vec<String>;
 }
 
-/// The wish to end, which Ctrl-C and SIGTERM have.
+/// A stop that Ctrl-C and SIGTERM request.
 pub(crate) fn stop() -> Result<Stop, Box<dyn Error>> {
     let stop = Stop::new()?;
     let (wish, mut asked) = (stop.clone(), false);
     ctrlc::set_handler(move || {
         if is_second(&mut asked, &wish) {
-            // Who asks twice does not want to wait.
+            // The second signal ends the process at once.
             std::process::exit(130);
         }
     })?;
     Ok(stop)
 }
 
-/// Somebody asks us to end: true if he did before. That the end is wished says nothing of it: a queue that cannot go on wishes
-/// it, too.
+/// Requests the stop; true if a signal did before. The state of `stop` does not show that, since a queue that fails requests it, too.
 fn is_second(asked: &mut bool, stop: &Stop) -> bool {
     stop.wish();
     core::mem::replace(asked, true)
 }
 
-/// Sentences go to standard error; those of further queues say which.
+/// Messages go to standard error; those of further queues name the queue.
 pub(crate) fn journal(who: &'static str, lane: Lane, quiet: bool) -> Journal {
     if quiet {
         return Journal::silent();
@@ -49,12 +47,12 @@ pub(crate) fn journal(who: &'static str, lane: Lane, quiet: bool) -> Journal {
     Journal::new(move |what| eprintln!("{who}: {lane}: {what}"))
 }
 
-/// How many queues there may be.
+/// The valid numbers of queues.
 pub(crate) fn queues() -> clap::builder::RangedI64ValueParser<u8> {
     clap::value_parser!(u8).range(1..=i64::from(MOST_QUEUES))
 }
 
-/// Nothing, or that there are several queues.
+/// Text for several queues; empty for one.
 pub(crate) fn with(queues: u8) -> String {
     match queues {
         0 | 1 => String::new(),
@@ -62,7 +60,7 @@ pub(crate) fn with(queues: u8) -> String {
     }
 }
 
-/// Nothing, or which of several queues it is.
+/// Text for the number of a queue; empty for the only one.
 pub(crate) fn queue(queue: u8, of: u8) -> String {
     match Lane::new(queue, of) {
         Ok(Lane::ONLY) | Err(_) => String::new(),
@@ -70,7 +68,7 @@ pub(crate) fn queue(queue: u8, of: u8) -> String {
     }
 }
 
-/// What the machine calls itself.
+/// The machine's node name.
 pub(crate) fn machine() -> String {
     rustix::system::uname()
         .nodename()
@@ -88,7 +86,7 @@ pub(crate) fn code(done: Result<(), Box<dyn Error>>) -> u8 {
     }
 }
 
-/// Shows how drivers stand, queue by queue: all of a kind, or one.
+/// Shows the status of drivers, queue by queue: all of a kind, or one.
 pub(crate) fn status(kind: &'static str, name: Option<&str>, json: bool) -> u8 {
     let names = match name {
         Some(name) => status::queues(kind, name),
@@ -105,7 +103,7 @@ pub(crate) fn status(kind: &'static str, name: Option<&str>, json: bool) -> u8 {
     for driver in &names {
         match status::ask(driver) {
             Ok(answer) => shown += u32::from(show(kind, &answer, json)),
-            // One that was killed leaves its socket behind, and so do queues that its successor does not have. Queues go one by one.
+            // A killed driver leaves its sockets, also those of queues that its successor does not have. Queues end one by one.
             Err(error) if is_gone(&error) && (name.is_none() || driver.contains(':')) => {}
             Err(error) => {
                 eprintln!("verbena: no driver {driver} answers: {error}");
@@ -120,7 +118,7 @@ pub(crate) fn status(kind: &'static str, name: Option<&str>, json: bool) -> u8 {
     0
 }
 
-/// Nobody is there any more.
+/// Whether no driver listens on the socket.
 fn is_gone(error: &std::io::Error) -> bool {
     use std::io::ErrorKind as K;
     matches!(error.kind(), K::ConnectionRefused | K::NotFound)
@@ -140,7 +138,7 @@ fn show(kind: &str, answer: &str, json: bool) -> bool {
         return false;
     };
     let mut out = std::io::stdout().lock();
-    // A reader that has seen enough is no fault.
+    // A closed pipe is no error.
     let _ = writeln!(out, "{}", lines.join("\n"));
     true
 }
@@ -162,7 +160,7 @@ pub(crate) fn messages(link: &LinkStatus) -> String {
     )
 }
 
-/// What kinds of violations there were.
+/// The violations by kind.
 fn kinds(link: &LinkStatus) -> String {
     let kinds = link.violations_by_kind.iter();
     let kinds: Vec<String> = kinds

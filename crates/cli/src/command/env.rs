@@ -1,6 +1,5 @@
-//! `verbena env`: what `verbena run` would put into a program's environment, as lines for a shell.
-//! It promises that `eval $(verbena env)` works, quoted or not.
-//! It refuses to name what it would not change.
+//! `verbena env`: what `verbena run` would add to a program's environment, as lines for a shell. `eval $(verbena env)` works with and
+//! without quotes. Only variables that change are printed.
 
 use std::io::{self, Write};
 
@@ -15,7 +14,7 @@ Examples:
   verbena env --shell fish | source
   eval `verbena env --shell csh`";
 
-/// The shells there are words for.
+/// The supported shells.
 #[derive(Clone, Copy, ValueEnum)]
 enum Shell {
     Sh,
@@ -49,7 +48,7 @@ pub(crate) fn run(args: &Env) -> u8 {
     let text: String = lines.collect();
     match io::stdout().write_all(text.as_bytes()) {
         Ok(()) => 0,
-        // The reader has seen enough.
+        // The reader closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
         Err(error) => {
             eprintln!("verbena: {error}");

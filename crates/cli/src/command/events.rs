@@ -1,6 +1,5 @@
-//! `verbena events`: arguments around the library's watching, one line per event.
-//! It promises whole lines, each as soon as it happens, and nothing else on standard output.
-//! It refuses to guess: without a process it lists those that can be watched.
+//! `verbena events`: arguments of watching, one line per event. Lines are written whole and at once, and standard output has nothing else.
+//! Without a process, those that can be watched are listed.
 
 use std::io::{self, Write};
 
@@ -33,7 +32,7 @@ pub(crate) fn run(args: &Events) -> u8 {
     };
     match done {
         Ok(()) => 0,
-        // The reader has seen enough.
+        // The reader closed the pipe.
         Err(Error::System(error)) if error.kind() == io::ErrorKind::BrokenPipe => 0,
         Err(error) => {
             eprintln!("verbena: {error}");
@@ -54,7 +53,7 @@ fn show(pid: u32, json: bool) -> Result<(), Error> {
         } else {
             format!("{line}\n")
         };
-        // In one piece, and at once.
+        // The whole line in one write, and at once.
         out.write_all(line.as_bytes())?;
         out.flush()
     })?;

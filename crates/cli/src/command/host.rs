@@ -1,6 +1,5 @@
-//! `verbena host`: arguments around the host's half of the split driver, and the status of those that run.
-//! It promises that Ctrl-C takes leave of the unit, and that what is missing is said by name.
-//! It refuses to configure addresses and routes: the interface is like any other.
+//! `verbena host`: arguments of the host's half of the split driver, and the status of running ones. Ctrl-C disconnects from the unit in
+//! order. Addresses and routes of the interface are configured by other tools.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,5 @@
-//! `verbena iscsi`: disks of iSCSI targets from the command line, one sub-command for each thing one wants of them.
-//! It promises that the target is taken leave of, that Ctrl-C ends long work in good order, and one sentence for a failure.
-//! It refuses to do the work: sessions, passes, loads and the NBD export are the storage crate's.
+//! `verbena iscsi`: disks of iSCSI targets from the command line. A session whose work succeeded is logged out, Ctrl-C ends long work in
+//! good order, and a failure is reported in one sentence. Sessions, passes, loads and the NBD export are in the storage crate.
 
 mod ask;
 mod export;
@@ -36,7 +35,7 @@ Examples:
   verbena iscsi bench iscsi://192.0.2.1/iqn.2024-01.org.example:disk/1 --rw randread --size 4k
   verbena iscsi nbd iscsi://192.0.2.1/iqn.2024-01.org.example:disk/1 --socket disk.sock";
 
-/// What a failure is to people.
+/// An error for messages.
 type Fault = Box<dyn Error>;
 
 #[derive(Args)]
@@ -128,7 +127,7 @@ impl Common {
     }
 }
 
-/// The first of the adapter's logical devices that may speak to all of these targets (V2): iSER is RDMA.
+/// The first of the adapter's logical devices that may be used with all of these targets (V2): iSER is RDMA.
 fn device(targets: &[&Address]) -> Result<Device, Fault> {
     let adapter = Device::with(Config::load()?)?;
     let service = |target: &&Address| match target.transport {
@@ -144,11 +143,11 @@ fn device(targets: &[&Address]) -> Result<Device, Fault> {
     }
 }
 
-/// Signals that come so soon after the first are the same wish: `timeout`, and a shell, tell the process and then its group.
+/// Signals that come within this time after the first count as the same: `timeout` and shells signal the process and then its group.
 const ECHO: Duration = Duration::from_millis(250);
 
-/// The wish to end, which Ctrl-C and SIGTERM have; who asks twice does not want to wait. Asked for when the disk is there: before that
-/// nothing has begun that would have to be ended in good order, and the signal does what it always does.
+/// A stop that Ctrl-C and SIGTERM request; the second signal ends the process at once. Created when the disk is open: before that there is
+/// nothing to end in order, and the signals have their default action.
 fn stop() -> Result<Stop, Fault> {
     let stop = Stop::new()?;
     let wish = stop.clone();
@@ -167,7 +166,7 @@ fn stop() -> Result<Stop, Fault> {
     Ok(stop)
 }
 
-/// A line of output. Who does not read it, or has no room for it, is told like any other failure.
+/// Prints a line. A failed write is an error like any other.
 fn show(line: impl core::fmt::Display) -> Result<(), Fault> {
     writeln!(io::stdout(), "{line}").map_err(|error| format!("the output: {error}").into())
 }

@@ -1,5 +1,5 @@
-//! `verbena link`: which network interface each device of the adapter uses, as `rdma link` and `ibdev2netdev` show it.
-//! `rdma` asks the kernel over netlink, which knows nothing of an adapter in user space; this command has its output format.
+//! `verbena link`: the network interface of each device of the adapter, in the formats of `rdma link` and `ibdev2netdev`.
+//! `rdma` itself asks the kernel over netlink, which has no information about an adapter in user space.
 
 use std::io::{self, Write};
 
@@ -30,19 +30,19 @@ pub(crate) struct LinkArgs {
 /// A device's port.
 pub(crate) struct Link {
     pub(crate) device: String,
-    /// The interface with the first address of the device; none if no interface has it.
+    /// The interface with the first address of the device; `None` if no interface has it.
     pub(crate) interface: Option<String>,
 }
 
 impl Link {
-    /// As `ibdev2netdev` prints it.
+    /// In the format of `ibdev2netdev`.
     pub(crate) fn ibdev2netdev(&self) -> String {
         let interface = self.interface.as_deref().unwrap_or("-");
         format!("{} port 1 ==> {interface} (Up)", self.device)
     }
 }
 
-/// The RDMA devices that the settings make.
+/// The RDMA devices of this configuration.
 pub(crate) fn links(config: &Config) -> Result<Vec<Link>, Box<dyn std::error::Error>> {
     let addresses = config.device.resolve(&interfaces()?).unwrap_or_default();
     let interface = match addresses.first() {
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &LinkArgs) -> u8 {
     match try_run(args) {
         Ok(()) => 0,
         Err(error) => {
-            // The reader has seen enough.
+            // The reader closed the pipe.
             let io = error.downcast_ref::<io::Error>();
             if io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
                 return 0;

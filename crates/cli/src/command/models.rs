@@ -1,5 +1,5 @@
-//! `verbena models`: arguments around the library's comparison of pushing and pulling.
-//! It promises one line per model and size, or one JSON object. It refuses to need anything but loopback.
+//! `verbena models`: arguments of the comparison of pushing and pulling. It prints one line per model and size, or one JSON object, and uses
+//! loopback only.
 
 use std::io;
 
@@ -58,7 +58,7 @@ fn try_run(args: &Models) -> Result<(), Box<dyn std::error::Error>> {
     let mut first = true;
     let rows = measure(&Config::load()?, &plan, |row| {
         if !args.json {
-            // A closed terminal is noticed by the next print.
+            // A closed output is detected by the next print.
             let _ = print_text(&mut io::stdout().lock(), row, first);
             first = false;
         }

@@ -1,6 +1,5 @@
-//! `verbena run`: starts a program so that it finds Verbena where it looks for an RDMA adapter.
-//! It promises to become that program: signals, exit code and terminal are its own.
-//! It refuses to start it with settings that the adapter would refuse.
+//! `verbena run`: executes a program so that it uses Verbena as its RDMA adapter. The program replaces this process, so signals, exit code
+//! and terminal are its own. Settings that the adapter would reject are reported before it starts.
 
 use std::ffi::OsString;
 use std::io;
@@ -23,7 +22,7 @@ Examples:
 Exit codes: those of the program; 126 if it cannot be executed, 127 if it is not found,
 2 if the libraries are missing or a setting is wrong.";
 
-/// As a shell has it.
+/// The exit codes of a shell.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 const USAGE: u8 = 2;
@@ -56,7 +55,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Everything that the program's environment must have.
+    /// The variables to add to the program's environment.
     pub(crate) fn variables(&self) -> Result<Vec<Variable>, Error> {
         let mut wishes = Wishes::default();
         for text in &self.set {
@@ -135,7 +134,7 @@ pub(crate) fn run(args: &Run) -> u8 {
     }
 }
 
-/// Where the program is, as it will be looked for.
+/// The path of the program, as `exec` will find it.
 fn place(program: &OsString) -> Option<PathBuf> {
     let path = Path::new(program);
     if path.components().count() > 1 {
@@ -150,7 +149,7 @@ fn place(program: &OsString) -> Option<PathBuf> {
         })
 }
 
-/// Whether the program runs with other rights than ours.
+/// Whether the program is set-user-ID or set-group-ID to another user or group.
 fn is_raised(path: &Path) -> bool {
     let Ok(found) = path.metadata() else {
         return false;

@@ -1,6 +1,5 @@
-//! `verbena unit`: arguments around the I/O unit's half of the split driver, and the status of those that run.
-//! It promises that Ctrl-C takes leave of the hosts, and that what is missing is said by name.
-//! It refuses to choose whom to serve: whoever reaches it may connect, as to any LAN.
+//! `verbena unit`: arguments of the I/O unit's half of the split driver, and the status of running ones. Ctrl-C disconnects the hosts in
+//! order. Every host that can reach the unit may connect, as to a LAN, within the settings `allow` and `deny`.
 
 use std::time::Duration;
 
@@ -106,7 +105,7 @@ fn drive(args: &UnitArgs) -> Result<(), Box<dyn std::error::Error>> {
         promiscuous: args.allow_promiscuous,
         mac_age: Duration::from_secs(args.mac_age),
         patience: Duration::from_secs(args.patience),
-        // Its queues have one welcome.
+        // All queues share the welcome made here.
         ..UnitOptions::default()
     };
     let stop = driver::stop()?;

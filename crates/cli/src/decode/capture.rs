@@ -1,6 +1,5 @@
-//! Capture files: packets with their time and link type, from pcap and pcapng alike.
-//! It promises to yield every packet in front of a damage and then to name the damage in one line.
-//! It refuses to look inside packets.
+//! Capture files: packets with their time and link type, from pcap and pcapng. Every packet before a damaged part is returned, and then the
+//! damage is reported in one line.
 
 mod pcapng;
 
@@ -13,33 +12,33 @@ use pcap_file::{Endianness, PcapError, TsResolution};
 
 use pcapng::Section;
 
-/// Bytes that tell the formats apart.
+/// Bytes that distinguish the formats.
 const MAGIC_LEN: usize = 4;
 
-/// What is read from: the magic number, looked at once, and the rest.
+/// The input: the magic number that was read already, and the rest.
 type Input<R> = Chain<Cursor<Vec<u8>>, R>;
 
 /// A packet of a capture.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet<'a> {
-    /// When it was captured, since the epoch.
+    /// Its time of capture, since the epoch.
     pub time: Duration,
-    /// The link type it begins with, as numbered by tcpdump's registry.
+    /// Its link type, as numbered by tcpdump's registry.
     pub link: u32,
-    /// Its bytes, as many as were kept.
+    /// Its captured bytes.
     pub data: &'a [u8],
 }
 
 /// Why a capture cannot be read, or not to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum Damage {
-    /// The operating system refused.
+    /// A system call failed.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// Not a single byte.
+    /// The file is empty.
     #[error("is empty")]
     Empty,
-    /// No format that is known here.
+    /// An unknown format.
     #[error("is neither pcap nor pcapng (it begins with {0})")]
     Unknown(String),
     /// A compressed capture.
@@ -48,23 +47,23 @@ pub enum Damage {
     /// The file ends before its first packet could begin.
     #[error("ends inside its file header")]
     CutHeader,
-    /// The file ends where more was promised.
+    /// The file ends inside a packet.
     #[error("ends in the middle of packet {}; what came before it was decoded", .packets + 1)]
     Truncated {
-        /// Whole packets in front.
+        /// Complete packets before it.
         packets: u64,
     },
-    /// A record makes no sense.
+    /// An invalid record.
     #[error("is damaged after packet {packets}: {what}")]
     Damaged {
-        /// Whole packets in front.
+        /// Complete packets before it.
         packets: u64,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
 }
 
-/// A capture file, opened.
+/// An opened capture file.
 pub struct Capture<R: Read> {
     format: Format<R>,
     packets: u64,
@@ -78,7 +77,7 @@ enum Format<R: Read> {
 }
 
 impl<R: Read> Capture<R> {
-    /// Opens a capture by its first bytes.
+    /// Opens a capture, with the format of its first bytes.
     pub fn open(mut input: R) -> Result<Capture<R>, Damage> {
         let mut magic = Vec::new();
         input
@@ -111,7 +110,7 @@ impl<R: Read> Capture<R> {
         })
     }
 
-    /// The next packet; `None` at a clean end.
+    /// The next packet; `None` at the end of an undamaged file.
     pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>, Damage> {
         let packets = self.packets;
         let found = match &mut self.format {
@@ -130,13 +129,13 @@ impl<R: Read> Capture<R> {
     }
 }
 
-/// Copies the next packet of a pcap file: its time and link type.
+/// Copies the next packet of a pcap file; returns its time and link type.
 fn next_pcap<R: Read>(
     reader: &mut PcapReader<R>,
     data: &mut Vec<u8>,
 ) -> Result<Option<(Duration, u32)>, PcapError> {
     let header = reader.header();
-    // The raw form: the crate's checked one refuses packets longer than the snap length, which is what cut packets are.
+    // The raw form: the crate's checked one rejects packets longer than the snap length, which truncated packets are.
     let Some(packet) = reader.next_raw_packet().transpose()? else {
         return Ok(None);
     };

@@ -1,7 +1,6 @@
-//! One TCP connection of a capture: both directions in order, and in the order of cause and effect.
-//! It promises that a stream sees an answer only after everything that the answer's sender had acknowledged,
-//! so that neither loss nor disorder in the capture looks like a fault of the peers. It refuses to follow what is neither MPA
-//! nor, at the ports of targets, iSCSI.
+//! One TCP connection of a capture: both directions in order. A stream gets an answer only after everything that the answer's sender had
+//! acknowledged, so that neither loss nor reordering in the capture looks like a violation of the peers. Connections that are neither MPA
+//! nor, at the ports of targets, iSCSI are not followed.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -16,7 +15,7 @@ use super::segment::Segment;
 use super::stream::{Out, Stream};
 use super::talk::Talk;
 
-/// Bytes of one connection that may wait for others. More means that the others are lost.
+/// Bytes of one connection that may wait for others. Above this, the others are taken as lost.
 pub const MAX_WAITING_BYTES: usize = 4 << 20;
 /// Segments of one connection that may wait for what they acknowledge.
 pub const MAX_WAITING_SEGMENTS: usize = 1024;
@@ -24,10 +23,10 @@ pub const MAX_WAITING_SEGMENTS: usize = 1024;
 /// A TCP connection.
 #[derive(Debug)]
 pub struct Flow {
-    /// Initiator and responder, once it is known who is who; until then as they came.
+    /// Initiator and responder, once known; until then in the order of the first segment.
     ends: [SocketAddr; 2],
     orders: [Option<Reassembly>; 2],
-    /// Segments that acknowledge what has not been seen.
+    /// Segments that acknowledge bytes not seen yet.
     waiting: VecDeque<Waiting>,
     state: State,
 }
@@ -43,12 +42,12 @@ struct Waiting {
 
 #[derive(Debug)]
 enum State {
-    /// The opening handshake was not seen; only a segment that begins with a Request or a login tells who is who.
+    /// The TCP handshake was not seen; only a segment that begins with a Request or a login shows which end is the initiator.
     Midway,
     /// The initiator's first bytes, as long as they could be a Request or a login.
     Tasting(Vec<u8>),
     Followed(Talk),
-    /// Some other protocol.
+    /// Another protocol.
     Foreign,
 }
 
@@ -82,7 +81,7 @@ impl Flow {
     /// Whether this segment opens a new connection between the same ends.
     pub fn is_replaced_by(&self, segment: &Segment<'_>) -> bool {
         let opens = segment.syn && segment.ack.is_none();
-        // The SYN of this very connection, sent again, stands one before its first byte.
+        // A retransmitted SYN of this connection has the number before its first byte.
         let again = self.dir(segment) == Dir::ToResponder
             && self.orders[0]
                 .as_ref()
@@ -90,7 +89,7 @@ impl Flow {
         opens && !again
     }
 
-    /// Takes a segment; `number` is the next stream's, and is used up if this turns out to be one.
+    /// Takes a segment; `number` is the next stream's, and is incremented if this becomes one.
     pub fn handle(
         &mut self,
         segment: &Segment<'_>,
@@ -112,7 +111,7 @@ impl Flow {
                 seq: segment.seq,
                 ack: segment.ack,
                 payload: segment.payload.to_vec(),
-                // Where a packet was cut, its end is unknown.
+                // The end of a truncated packet is unknown.
                 fin: segment.fin && !segment.cut,
             });
             self.pump(number, options, out);
@@ -125,7 +124,7 @@ impl Flow {
         }
     }
 
-    /// The capture is over; the stream, if this was one.
+    /// Called at the end of the capture; returns the stream, if this is one.
     pub fn finish(mut self, out: &mut Out<'_>) -> Option<Talk> {
         self.give_up(out);
         match self.state {
@@ -134,7 +133,7 @@ impl Flow {
         }
     }
 
-    /// Whether it is known to be nothing that is followed.
+    /// Whether it is known to be another protocol.
     pub fn is_foreign(&self) -> bool {
         matches!(self.state, State::Foreign)
     }
@@ -147,12 +146,12 @@ impl Flow {
         }
     }
 
-    /// A connection whose beginning was missed counts from the segment that begins with a Request, or with a header of iSCSI.
+    /// A connection whose beginning is not in the capture starts at a segment that begins with a Request or an iSCSI header.
     fn recognise(&mut self, segment: &Segment<'_>, options: Options) {
         let (payload, first) = (segment.payload, Reassembly::new(segment.seq));
         let there = options.is_target(segment.to.port());
         let back = options.is_target(segment.from.port());
-        // Without a login nobody knows of the digests, unless it was said.
+        // Without a login the digests are unknown, unless they were given as an option.
         let told = |dir| options.digests.is_some() && iscsi::is_header(dir, payload);
         let begins = payload.starts_with(Kind::Request.key());
         if begins || (there && (iscsi::is_login(payload) || told(Dir::ToResponder))) {
@@ -184,7 +183,7 @@ impl Flow {
         }
     }
 
-    /// Takes every waiting segment whose time has come, until none is left that can be taken.
+    /// Takes every waiting segment that is due, until none is left.
     fn pump(&mut self, number: &mut usize, options: Options, out: &mut Out<'_>) {
         while let Some(at) = self.waiting.iter().position(|w| self.is_due(w)) {
             let Some(next) = self.waiting.remove(at) else {
@@ -214,14 +213,14 @@ impl Flow {
         if let (State::Tasting(_), true, Some(_)) =
             (&self.state, speaks_first && target, options.digests)
         {
-            // The middle of a session, where anybody may speak first.
+            // The middle of a session, where either side may send first.
             self.follow_iscsi(number, options);
         }
         if let State::Tasting(start) = &mut self.state {
             if next.dir == Dir::ToResponder {
                 start.append(&mut bytes);
             }
-            // A responder that speaks first does not speak MPA (RFC 5044 §7.1.2).
+            // A responder that sends first does not use MPA (RFC 5044 §7.1.2).
             let silent = bytes.is_empty();
             let ended = finished && next.dir == Dir::ToResponder;
             self.taste(silent, ended, number, options, out);
@@ -235,7 +234,7 @@ impl Flow {
         }
     }
 
-    /// Decides as soon as the first bytes allow.
+    /// Decides on the protocol as soon as the first bytes allow.
     fn taste(
         &mut self,
         silent: bool,
@@ -287,7 +286,7 @@ impl Flow {
         self.waiting.len() > MAX_WAITING_SEGMENTS || waiting + behind > MAX_WAITING_BYTES
     }
 
-    /// Whatever is still missing will not come.
+    /// Takes the missing bytes as lost.
     fn give_up(&mut self, out: &mut Out<'_>) {
         let missing = self.missing();
         if let (State::Followed(talk), Some((dir, bytes))) = (&mut self.state, missing) {

@@ -1,30 +1,29 @@
-//! One whole FPDU as it lies in the stream (RFC 5044 §4): its extent, its ULPDU without markers, its checksum field.
-//! It promises the same extent that the receive side of a stream works with.
-//! It refuses to judge: a wrong checksum is a fact here, and a violation elsewhere.
+//! One complete FPDU in the stream (RFC 5044 §4): its extent, its ULPDU without markers, its checksum field. The extent is computed by the
+//! same code as on the receive side of a stream. A wrong checksum is reported here, and judged elsewhere.
 
 use verbena_wire::crc::crc32c;
 use verbena_wire::mpa::fpdu::{CRC_LEN, LENGTH_LEN};
 use verbena_wire::mpa::{Layout, Marker, Phase};
 
-/// An FPDU that has arrived in full.
+/// A complete FPDU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fpdu<'a> {
     /// All its bytes.
     pub bytes: &'a [u8],
-    /// Its ULPDU, markers taken out.
+    /// Its ULPDU, without markers.
     pub ulpdu: Vec<u8>,
-    /// Its padding. It should be zero and is not looked at (RFC 5044 §4.1); some senders leave old bytes there.
+    /// Its padding. It should be zero and is not checked (RFC 5044 §4.1); some senders leave old bytes there.
     pub pad: Vec<u8>,
     /// The checksum field.
     pub crc: u32,
-    /// The checksum its bytes have.
+    /// The checksum of its bytes.
     pub computed: u32,
-    /// The phase of the FPDU behind it.
+    /// The marker phase of the next FPDU.
     pub next: Option<Phase>,
 }
 
 impl Fpdu<'_> {
-    /// Cuts the FPDU at the front of `stage`; `None` while it is incomplete. No phase means no markers.
+    /// Parses the FPDU at the front of `stage`; `None` while it is incomplete. No phase means no markers.
     pub fn cut(stage: &[u8], phase: Option<Phase>) -> Option<Fpdu<'_>> {
         let lead = if phase == Some(Phase::START) {
             Marker::LEN
@@ -47,7 +46,7 @@ impl Fpdu<'_> {
     }
 }
 
-/// Body bytes `from..to`, markers taken out.
+/// Body bytes `from..to`, without markers.
 fn body(layout: &Layout, bytes: &[u8], from: usize, to: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(to - from);
     let mut body = from;

@@ -1,6 +1,6 @@
-//! One iSCSI connection seen by a bystander: PDUs of both directions, with the digests that the login agreed on (RFC 7143).
-//! It promises a record for every PDU, with what its header says and whether its digests are right, and keeps no more of its data
-//! than is shown or agreed upon. It refuses to judge sequence numbers and data: only what cannot be read is a violation.
+//! One observed iSCSI connection: PDUs of both directions, with the digests that the login negotiated (RFC 7143). There is a record for
+//! every PDU, with its header fields and the results of its digests; of its data only what is shown or negotiated is kept. Sequence
+//! numbers and data are not checked: a violation is what cannot be parsed, or has a wrong digest.
 
 mod any;
 mod login;
@@ -22,12 +22,12 @@ use super::summary::Summary;
 use any::Any;
 use login::Login;
 
-/// Digests of a connection.
+/// The digests of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Digests {
-    /// Behind headers.
+    /// After headers.
     pub header: bool,
-    /// Behind data.
+    /// After data.
     pub data: bool,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for Digests {
     }
 }
 
-/// A connection under observation.
+/// An observed connection.
 #[derive(Debug)]
 pub struct Exchange {
     summary: Summary,
@@ -57,9 +57,9 @@ pub struct Exchange {
 #[derive(Debug)]
 struct Side {
     step: Step,
-    /// Bytes of a head or a digest that is not whole yet.
+    /// Bytes of an incomplete header or digest.
     stage: Vec<u8>,
-    /// Where the stage's first byte stands in the direction.
+    /// The offset of the stage's first byte in the direction.
     offset: u64,
     fin: bool,
 }
@@ -70,21 +70,21 @@ enum Step {
     Head,
     /// Its data.
     Data(Box<Data>),
-    /// Nothing more is understood.
+    /// The direction is no longer parsed.
     Over,
 }
 
-/// A PDU whose data is under way.
+/// A PDU whose data is incomplete.
 struct Data {
     pdu: Any,
     record: Pdu,
     offset: u64,
     len: u32,
-    /// Bytes to come, pad included.
+    /// Bytes to come, padding included.
     left: usize,
-    /// None if no digest follows.
+    /// `None` if no digest follows.
     crc: Option<Crc32c>,
-    /// What is shown, or said in a login.
+    /// The bytes that are shown, or the text of a login.
     kept: Vec<u8>,
 }
 
@@ -95,7 +95,7 @@ impl fmt::Debug for Data {
 }
 
 impl Exchange {
-    /// A connection whose first bytes are to come.
+    /// A connection from its first byte on.
     pub fn new(number: usize, ends: [SocketAddr; 2], options: Options) -> Exchange {
         let digests = options.digests.unwrap_or_default();
         let side = || Side {
@@ -133,7 +133,7 @@ impl Exchange {
         }
     }
 
-    /// The sender of this direction is done.
+    /// The sender of this direction has closed it.
     pub fn fin(&mut self, dir: Dir, out: &mut Out<'_>) {
         let side = &mut self.sides[dir.index()];
         if core::mem::replace(&mut side.fin, true) {
@@ -157,7 +157,7 @@ impl Exchange {
         self.summary.reset(dir);
     }
 
-    /// The capture does not hold the next bytes of this direction: where PDUs begin behind them is not known.
+    /// The next bytes of this direction are not in the capture: the boundaries of PDUs after them are unknown.
     pub fn lose(&mut self, dir: Dir, bytes: u64, out: &mut Out<'_>) {
         if self.summary.lost.is_some() {
             return;
@@ -175,7 +175,7 @@ impl Exchange {
         }
     }
 
-    /// The connection in retrospect.
+    /// The summary of the connection.
     pub fn summary(mut self) -> Summary {
         for (side, unfinished) in self.sides.iter().zip(&mut self.summary.unfinished) {
             *unfinished = side.stage.len();
@@ -183,7 +183,7 @@ impl Exchange {
         self.summary
     }
 
-    /// Takes something off the front; none if more must come for it.
+    /// Parses one element at the front; `None` if it is incomplete.
     fn step(&mut self, dir: Dir, rest: &[u8], out: &mut Out<'_>) -> Option<usize> {
         let side = &mut self.sides[dir.index()];
         match core::mem::replace(&mut side.step, Step::Head) {
@@ -208,11 +208,11 @@ impl Exchange {
         }
     }
 
-    /// A header, once it is whole.
+    /// A header, once it is complete.
     fn head(&mut self, dir: Dir, rest: &[u8], out: &mut Out<'_>) -> Option<usize> {
         let bhs = rest.first_chunk::<BHS_LEN>()?;
         let lengths = Lengths::of(bhs);
-        // RFC 7143 §13.1: a login has no digests, whatever it agrees on.
+        // RFC 7143 §13.1: login PDUs have no digests, whatever they negotiate.
         let opcode = Opcode::of(bhs);
         let login = matches!(opcode, Some(Opcode::LoginRequest | Opcode::LoginResponse));
         let digests = if login {
@@ -228,7 +228,7 @@ impl Exchange {
             .header
             .then(|| Verdict::new(head.split_at(covered).1 == digest(&head[..covered])));
         if header_digest == Some(Verdict::Wrong) {
-            // What it says of its own length cannot be believed.
+            // Its length fields cannot be trusted.
             self.violate(dir, offset, "wrong header digest".to_owned(), out);
             return None;
         }
@@ -259,7 +259,7 @@ impl Exchange {
         Some(size)
     }
 
-    /// Some of the data.
+    /// A part of the data.
     fn data(&mut self, dir: Dir, mut data: Box<Data>, rest: &[u8]) -> usize {
         let taken = data.left.min(rest.len());
         let bytes = rest.get(..taken).unwrap_or_default();
@@ -278,7 +278,7 @@ impl Exchange {
         taken
     }
 
-    /// All of a PDU is there.
+    /// A PDU is complete.
     fn finish(
         &mut self,
         dir: Dir,
@@ -307,7 +307,7 @@ impl Exchange {
             body: Body::Pdu(Box::new(pdu)),
         });
         if data_digest == Some(Verdict::Wrong) {
-            // RFC 7143 §7.8: the PDU is lost, the stream is not.
+            // RFC 7143 §7.8: the PDU is discarded, the stream continues.
             self.summary.violations += 1;
             let message = "wrong data digest".to_owned();
             let at = (self.summary.stream, dir);
@@ -328,7 +328,7 @@ impl Exchange {
         }
     }
 
-    /// A direction cannot be read further.
+    /// A direction cannot be parsed further.
     fn violate(&mut self, dir: Dir, offset: u64, message: String, out: &mut Out<'_>) {
         self.sides[dir.index()].stop();
         self.summary.violate(dir, offset, message, out);
@@ -343,7 +343,7 @@ impl Side {
 }
 
 impl Data {
-    /// The PDU, its verdict and the bytes of its digest, if all of them are there; else itself.
+    /// The PDU, the result of its digest and the digest's length, if all is complete; else itself.
     fn end(self: Box<Data>, rest: &[u8]) -> Result<(Box<Data>, Option<Verdict>, usize), Box<Data>> {
         if self.left > 0 {
             return Err(self);

@@ -1,11 +1,10 @@
-//! Link layers: where in a captured packet the IP packet begins.
-//! It promises Ethernet with any stack of VLAN tags, Linux cooked captures (both kinds), raw IP and loopback.
-//! It refuses to know addresses of this layer, or anything behind it.
+//! Link layers: the offset of the IP packet in a captured packet. Supported are Ethernet with any stack of VLAN tags, both versions of Linux
+//! cooked captures, raw IP and loopback. Link-layer addresses are ignored.
 
 /// BSD loopback: an address family in the byte order of the host.
 const NULL: u32 = 0;
 const ETHERNET: u32 = 1;
-/// Raw IP, under the numbers that different systems gave it.
+/// Raw IP, under the numbers of different systems.
 const RAW: [u32; 3] = [12, 14, 101];
 const LOOP: u32 = 108;
 const LINUX_SLL: u32 = 113;
@@ -15,21 +14,21 @@ const LINUX_SLL2: u32 = 276;
 
 const TYPE_IPV4: u16 = 0x0800;
 const TYPE_IPV6: u16 = 0x86dd;
-/// 802.1Q, 802.1ad, and the number older switches use for the outer tag.
+/// 802.1Q, 802.1ad, and the type that older switches use for the outer tag.
 const TYPES_VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 
-/// Whether packets of this link type can be read.
+/// Whether packets of this link type can be parsed.
 pub fn is_known(link: u32) -> bool {
     RAW.contains(&link) || [NULL, ETHERNET, LOOP, LINUX_SLL, IPV4, IPV6, LINUX_SLL2].contains(&link)
 }
 
-/// The IP packet inside a captured one, if it holds one.
+/// The IP packet inside a captured packet, if there is one.
 pub fn ip_packet(link: u32, data: &[u8]) -> Option<&[u8]> {
     match link {
         ETHERNET => behind_type(data, 12, 14),
         LINUX_SLL => behind_type(data, 14, 16),
         LINUX_SLL2 => behind_type(data, 0, 20),
-        // The family's byte order is unknown, and the IP version says the same.
+        // The byte order of the family is unknown; the IP version has the same information.
         NULL | LOOP => data.get(4..),
         IPV4 | IPV6 => Some(data),
         raw if RAW.contains(&raw) => Some(data),
@@ -37,7 +36,7 @@ pub fn ip_packet(link: u32, data: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Follows the type field at `type_at` and the VLAN tags behind the header, if any.
+/// Skips the header and VLAN tags; `type_at` is the offset of the type field.
 fn behind_type(data: &[u8], type_at: usize, header_len: usize) -> Option<&[u8]> {
     let mut ether_type = u16_at(data, type_at)?;
     let mut at = header_len;

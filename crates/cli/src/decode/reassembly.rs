@@ -1,6 +1,5 @@
-//! One direction of a TCP connection, put back in order.
-//! It promises each byte once and in sequence, however often and in whatever pieces it was sent, across the wrap of the numbers.
-//! It refuses to wait for ever: what lies behind a gap is counted, and its owner decides when to give up.
+//! Reassembly of one direction of a TCP connection. Each byte is returned once and in sequence, however often and in whatever segments it
+//! was sent, across the wrap of sequence numbers. Bytes behind a gap are counted; the caller decides when to give up.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +10,10 @@ pub struct Reassembly {
     base: u32,
     /// Offset of the next byte in order.
     next: u64,
-    /// What came ahead of its turn, by offset. Invariant: every key is beyond `next`.
+    /// Bytes received out of order, by offset. Invariant: every key is greater than `next`.
     pending: BTreeMap<u64, Vec<u8>>,
     buffered: usize,
-    /// Where the sender says its last byte was.
+    /// The offset of the sender's FIN.
     fin: Option<u64>,
 }
 
@@ -30,7 +29,7 @@ impl Reassembly {
         }
     }
 
-    /// Takes a segment and appends to `out` whatever is in order now.
+    /// Takes a segment and appends to `out` what is in order now.
     pub fn take(&mut self, seq: u32, payload: &[u8], fin: bool, out: &mut Vec<u8>) {
         let start = self.offset(seq);
         let end = start + payload.len() as i64;
@@ -56,35 +55,35 @@ impl Reassembly {
         self.base == seq
     }
 
-    /// Whether everything in front of this sequence number has been taken.
+    /// Whether everything before this sequence number was taken.
     pub fn has_reached(&self, seq: u32) -> bool {
         self.missing_before(seq) == 0
     }
 
-    /// How many bytes in front of this sequence number have not been taken.
+    /// The number of bytes before this sequence number that were not taken.
     pub fn missing_before(&self, seq: u32) -> u64 {
-        // A FIN takes a number of its own.
+        // A FIN takes one sequence number.
         let reach = self.next as i64 + i64::from(self.is_finished());
         (self.offset(seq) - reach).max(0) as u64
     }
 
-    /// The size of the gap in front of what came ahead of its turn, if there is one.
+    /// The size of the first gap, if there is one.
     pub fn gap(&self) -> Option<u64> {
         let ahead = self.pending.keys().next().copied().or(self.fin)?;
         ahead.checked_sub(self.next).filter(|gap| *gap > 0)
     }
 
-    /// Bytes kept behind gaps.
+    /// Bytes buffered behind gaps.
     pub fn buffered(&self) -> usize {
         self.buffered
     }
 
-    /// The sender ended the direction and every byte has been taken.
+    /// Whether the sender has closed the direction and every byte was taken.
     pub fn is_finished(&self) -> bool {
         self.fin == Some(self.next)
     }
 
-    /// The offset a sequence number means: the one nearest to where we stand.
+    /// The offset of a sequence number: the one nearest to the next byte in order.
     fn offset(&self, seq: u32) -> i64 {
         let here = self.base.wrapping_add(self.next as u32);
         self.next as i64 + i64::from(seq.wrapping_sub(here) as i32)

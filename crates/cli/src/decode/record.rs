@@ -1,6 +1,5 @@
-//! What decoding yields: one record per startup frame, message, violation or loss, ready to be printed.
-//! It promises one shape for both printers, so that text and JSON can never tell different stories.
-//! It refuses to know how records are found or written.
+//! The records of the decoder: one per startup frame, message, PDU, violation or loss. Both printers use the same records, so that text and
+//! JSON have the same contents.
 
 mod detail;
 mod pdu;
@@ -62,21 +61,21 @@ pub struct Record {
     pub stream: usize,
     /// Its direction.
     pub dir: Dir,
-    /// What it is.
+    /// The kind of record.
     pub kind: &'static str,
     /// Segments of the message.
     pub segments: u32,
     /// Payload bytes of the message, DDP headers not counted.
     pub len: u64,
-    /// Where its first byte stands in the direction's TCP stream.
+    /// The offset of its first byte in the direction's TCP stream.
     pub offset: u64,
-    /// The rest.
+    /// Fields of the kind.
     #[serde(flatten)]
     pub body: Body,
 }
 
 impl Record {
-    /// A broken rule, or bytes the capture does not hold.
+    /// A violation, or bytes that are not in the capture.
     pub fn trouble(
         time: Duration,
         (stream, dir): (usize, Dir),
@@ -97,7 +96,7 @@ impl Record {
     }
 }
 
-/// What only some records have.
+/// The fields that depend on the kind.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Body {
@@ -109,9 +108,9 @@ pub enum Body {
     Fpdu(Fpdu),
     /// An iSCSI PDU.
     Pdu(Box<Pdu>),
-    /// A broken rule, or bytes the capture does not hold.
+    /// A violation, or bytes that are not in the capture.
     Trouble {
-        /// In words.
+        /// The description.
         message: String,
     },
 }
@@ -119,9 +118,9 @@ pub enum Body {
 /// A Request or Reply.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Startup {
-    /// Who sent it: address and port.
+    /// The sender: address and port.
     pub from: String,
-    /// Who it is for.
+    /// The receiver.
     pub to: String,
     /// 1 or 2.
     pub revision: u8,
@@ -131,7 +130,7 @@ pub struct Startup {
     pub markers: bool,
     /// R.
     pub reject: bool,
-    /// The flag bits nobody but Verbena uses.
+    /// The reserved flag bits, which Verbena uses.
     pub reserved: u8,
     /// Inbound read depth; absent without the enhanced block.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -169,41 +168,41 @@ impl Startup {
 /// An RDMAP message.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Message {
-    /// Where it goes.
+    /// Its destination.
     #[serde(flatten)]
     pub place: Place,
-    /// What it says.
+    /// The fields of its header.
     #[serde(flatten)]
     pub detail: Detail,
-    /// It opened the stream (RFC 6581 §9.2).
+    /// It was the RTR message (RFC 6581 §9.2).
     #[serde(skip_serializing_if = "is_false")]
     pub rtr: bool,
-    /// The receiver throws it away, and it will be sent again (docs/extensions.md).
+    /// The receiver discards it, and it will be sent again (docs/extensions.md).
     #[serde(skip_serializing_if = "is_false")]
     pub discarded: bool,
-    /// The first payload bytes in hexadecimal, if they were asked for.
+    /// The first payload bytes in hexadecimal, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
 }
 
-/// Where a segment says it goes (RFC 5041 §4).
+/// The destination of a segment (RFC 5041 §4).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Place {
     /// A tagged buffer.
     Tagged {
-        /// The buffer.
+        /// The STag.
         stag: String,
-        /// The first byte in it.
+        /// The tagged offset of the first byte.
         to: String,
     },
     /// An untagged buffer.
     Untagged {
-        /// The queue.
+        /// The queue number.
         qn: u32,
-        /// The message on it.
+        /// The message sequence number.
         msn: u32,
-        /// The first byte in the message.
+        /// The message offset of the first byte.
         mo: u32,
     },
 }
@@ -229,7 +228,7 @@ impl From<&Header> for Place {
 pub struct Fpdu {
     /// Length of the ULPDU.
     pub ulpdu: usize,
-    /// Its RDMAP message; absent when the header cannot be read, like all that follows from it.
+    /// Its RDMAP message; absent if the header cannot be parsed, like all that follows from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opcode: Option<&'static str>,
     /// T.
@@ -238,14 +237,14 @@ pub struct Fpdu {
     /// L.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<bool>,
-    /// Where it goes.
+    /// Its destination.
     #[serde(flatten)]
     pub place: Option<Place>,
     /// Bytes of padding.
     pub pad: usize,
-    /// The checksum field in hexadecimal, as its bytes stand on the wire.
+    /// The checksum field in hexadecimal, in the order of the wire.
     pub crc: String,
-    /// Whether it is the checksum of the bytes; a field of zeros is common where none was agreed.
+    /// Whether it is the checksum of the bytes; without negotiated checksums a field of zeros is common.
     pub crc_ok: bool,
 }
 

@@ -1,6 +1,5 @@
-//! One TCP segment out of an IP packet of either version.
-//! It promises the payload without link-layer padding, and says when the capture kept only part of it.
-//! It refuses to reassemble IP fragments: it only tells that it met one.
+//! The TCP segment in an IP packet of either version. The payload is without link-layer padding, and a truncated one is marked. IP fragments
+//! are detected, but not reassembled.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,27 +8,27 @@ use etherparse::{LaxIpSlice, TcpSlice, ip_number};
 /// A TCP segment as it was captured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment<'a> {
-    /// Who sent it.
+    /// The sender.
     pub from: SocketAddr,
-    /// Who it is for.
+    /// The receiver.
     pub to: SocketAddr,
-    /// Number of its first byte.
+    /// The sequence number of its first byte.
     pub seq: u32,
-    /// The next byte the sender expects, if it says so.
+    /// The acknowledgement number, if the ACK flag is set.
     pub ack: Option<u32>,
-    /// Opens a connection.
+    /// The SYN flag.
     pub syn: bool,
-    /// The sender's last byte is in front of this.
+    /// The FIN flag: the sender's last byte is before it.
     pub fin: bool,
-    /// The connection is gone.
+    /// The RST flag.
     pub rst: bool,
-    /// The payload as far as it was captured.
+    /// The captured payload.
     pub payload: &'a [u8],
-    /// More payload was on the wire than in the capture.
+    /// The packet had more payload than was captured.
     pub cut: bool,
 }
 
-/// What an IP packet turned out to be.
+/// The contents of an IP packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found<'a> {
     /// A TCP segment.
@@ -40,9 +39,9 @@ pub enum Found<'a> {
     Other,
 }
 
-/// Looks into an IP packet.
+/// Parses an IP packet.
 pub fn find(packet: &[u8]) -> Found<'_> {
-    // Lax: captures on a sending host hold packets whose length the adapter fills in later.
+    // Lax: captures on a sending host have packets whose length the adapter fills in later.
     let Ok((ip, _)) = LaxIpSlice::from_slice(packet) else {
         return Found::Other;
     };

@@ -1,6 +1,6 @@
-//! One MPA stream seen by a bystander: startup frames, then both directions of FPDUs, judged as their receivers would.
-//! It promises a record for everything it understood and the first broken rule of the stream by name.
-//! It refuses to guess: behind a violation, a Terminate or a loss a direction is only counted.
+//! One observed MPA stream: startup frames, then FPDUs in both directions, checked as their receivers would. There is a record for
+//! everything that was parsed, and for the first violation of the stream. After a violation, a Terminate or a loss only the bytes of a
+//! direction are counted.
 
 mod books;
 mod follow;
@@ -19,14 +19,14 @@ use follow::Follower;
 pub(super) use follow::SHOWN;
 use startup::Frames;
 
-/// A stream under observation.
+/// An observed stream.
 #[derive(Debug)]
 pub struct Stream {
     summary: Summary,
     options: Options,
     frames: Frames,
     sides: [Side; 2],
-    /// The book of the side that receives this direction. Present from the agreement on.
+    /// The ledger of the receiver of each direction, from the Reply on.
     books: Option<[Ledger; 2]>,
 }
 
@@ -36,31 +36,31 @@ struct Side {
     state: State,
     /// Bytes not consumed yet.
     stage: Vec<u8>,
-    /// Where the stage's first byte stands in the direction.
+    /// The offset of the stage's first byte in the direction.
     offset: u64,
     fin: bool,
 }
 
 #[derive(Debug)]
 enum State {
-    /// The startup frame is to come, or to be answered.
+    /// The startup frame is expected, or not answered yet.
     Startup,
     /// FPDUs.
     Running(Box<Follower>),
-    /// Nothing more is understood.
+    /// The direction is no longer parsed.
     Over,
 }
 
-/// Where records go, and the time they carry.
+/// The destination of records, and their time.
 pub struct Out<'a> {
-    /// When the packet at hand was captured.
+    /// The time of capture of the current packet.
     pub time: Duration,
-    /// What has been found.
+    /// The records found.
     pub records: &'a mut Vec<Record>,
 }
 
 impl Out<'_> {
-    /// Something is amiss in a direction of a stream.
+    /// Adds a violation or a loss in a direction of a stream.
     pub fn trouble(&mut self, kind: &'static str, at: (usize, Dir), offset: u64, message: String) {
         let record = Record::trouble(self.time, at, kind, offset, message);
         self.records.push(record);
@@ -95,13 +95,13 @@ impl Stream {
         side.stage.extend_from_slice(bytes);
         self.startup(dir, out);
         self.follow(dir, out);
-        // A frame of this direction may have opened the other one.
+        // A frame of this direction may have started FPDUs in the other one.
         if !self.sides[dir.reverse().index()].stage.is_empty() {
             self.follow(dir.reverse(), out);
         }
     }
 
-    /// The sender of this direction is done.
+    /// The sender of this direction has closed it.
     pub fn fin(&mut self, dir: Dir, out: &mut Out<'_>) {
         let side = &mut self.sides[dir.index()];
         if core::mem::replace(&mut side.fin, true) {
@@ -117,7 +117,7 @@ impl Stream {
         self.summary.reset(dir);
     }
 
-    /// The capture does not hold the next bytes of this direction: decoding ends here.
+    /// The next bytes of this direction are not in the capture: decoding ends here.
     pub fn lose(&mut self, dir: Dir, bytes: u64, out: &mut Out<'_>) {
         if self.summary.lost.is_some() {
             return;
@@ -135,7 +135,7 @@ impl Stream {
         }
     }
 
-    /// The stream in retrospect.
+    /// The summary of the stream.
     pub fn summary(mut self) -> Summary {
         for (side, unfinished) in self.sides.iter().zip(&mut self.summary.unfinished) {
             *unfinished = side.stage.len();
@@ -143,18 +143,18 @@ impl Stream {
         self.summary
     }
 
-    /// Rules broken so far.
+    /// Violations so far.
     pub fn violations(&self) -> u64 {
         self.summary.violations
     }
 
-    /// A direction breaks a rule, and is read no further.
+    /// A direction violates a rule, and is parsed no further.
     fn violate(&mut self, dir: Dir, offset: u64, message: String, out: &mut Out<'_>) {
         self.stop(dir);
         self.summary.violate(dir, offset, message, out);
     }
 
-    /// Nothing more is read from this direction.
+    /// Stops parsing a direction.
     fn stop(&mut self, dir: Dir) {
         let side = &mut self.sides[dir.index()];
         side.state = State::Over;
@@ -169,7 +169,7 @@ impl Side {
     }
 }
 
-/// The phase in which a direction with or without markers begins.
+/// The initial marker phase of a direction.
 fn first_phase(markers: bool) -> Option<Phase> {
     markers.then_some(Phase::START)
 }

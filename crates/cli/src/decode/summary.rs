@@ -1,6 +1,4 @@
-//! What is left to say of a stream when it is over: who, on which terms, how much, and how it ended.
-//! It promises counts that add up to the records that were printed.
-//! It refuses to know messages one by one.
+//! The summary of a stream: its ends, negotiated parameters, counts, and how it ended. The counts agree with the records that were printed.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -22,11 +20,11 @@ pub enum Ending {
     HalfClosed(Dir),
     /// One side reset the connection.
     Reset(Dir),
-    /// The responder said no.
+    /// The responder rejected it.
     Rejected,
 }
 
-/// One stream in retrospect.
+/// The summary of one stream.
 #[derive(Debug, Clone)]
 pub struct Summary {
     /// Its number.
@@ -35,23 +33,23 @@ pub struct Summary {
     pub ends: [SocketAddr; 2],
     /// The revision of the Request.
     pub revision: Option<u8>,
-    /// What the startup agreed on, if it came so far.
+    /// The result of the startup, if it was completed.
     pub terms: Option<Terms>,
-    /// Digests in use, if it is no MPA stream but an iSCSI connection.
+    /// The digests in use, if it is an iSCSI connection and not an MPA stream.
     pub iscsi: Option<Digests>,
-    /// Messages by kind, each way.
+    /// Messages by kind, in each direction.
     pub messages: [BTreeMap<&'static str, u64>; 2],
-    /// FPDUs or PDUs each way.
+    /// FPDUs or PDUs in each direction.
     pub fpdus: [u64; 2],
-    /// TCP payload bytes each way.
+    /// TCP payload bytes in each direction.
     pub bytes: [u64; 2],
-    /// Who sent a Terminate.
+    /// The direction of a Terminate.
     pub terminated: Option<Dir>,
-    /// Rules broken.
+    /// Violations.
     pub violations: u64,
-    /// Bytes the capture does not hold, and in which direction.
+    /// Bytes that are not in the capture, and their direction.
     pub lost: Option<(Dir, u64)>,
-    /// Bytes of an unfinished FPDU, PDU or startup frame at the end, each way.
+    /// Bytes of an incomplete FPDU, PDU or startup frame at the end, in each direction.
     pub unfinished: [usize; 2],
     /// How it ended.
     pub ending: Ending,
@@ -106,7 +104,7 @@ impl fmt::Display for Summary {
 }
 
 impl Summary {
-    /// A stream that begins.
+    /// A stream at its beginning.
     pub fn new(stream: usize, ends: [SocketAddr; 2]) -> Summary {
         Summary {
             stream,
@@ -125,14 +123,14 @@ impl Summary {
         }
     }
 
-    /// It ends so, unless it was over before it began.
+    /// Records the end, unless the stream was rejected.
     pub fn end(&mut self, ending: Ending) {
         if self.ending != Ending::Rejected {
             self.ending = ending;
         }
     }
 
-    /// The sender of this direction is done; `both` if the other was before.
+    /// The sender of this direction has closed it; `both` if the other was closed before.
     pub fn fin(&mut self, dir: Dir, both: bool) {
         self.end(if both {
             Ending::Closed
@@ -148,7 +146,7 @@ impl Summary {
         }
     }
 
-    /// A direction cannot be read further. If the other one could not before, this one is only a consequence.
+    /// A direction cannot be parsed further. Only the first violation of a stream is recorded: later ones may be its consequence.
     pub fn violate(&mut self, dir: Dir, offset: u64, message: String, out: &mut Out<'_>) {
         if self.violations > 0 {
             return;

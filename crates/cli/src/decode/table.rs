@@ -1,6 +1,5 @@
-//! The TCP connections of a capture, by their two ends.
-//! It promises a bound on how many are remembered, and to forget what is not followed before it turns anything away.
-//! It refuses to know what is said on them.
+//! The TCP connections of a capture, by their two ends. At most [`MAX_FLOWS`] are kept: when they are reached, connections of other
+//! protocols are dropped first, then segments of new connections are ignored.
 
 use core::fmt;
 use std::collections::HashMap;
@@ -14,10 +13,10 @@ use super::segment::Segment;
 use super::stream::Out;
 use super::summary::Summary;
 
-/// Connections remembered at once.
+/// Most connections at the same time.
 pub const MAX_FLOWS: usize = 1 << 16;
 
-/// What a capture held besides streams.
+/// Counters of a capture.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Packets of any kind.
@@ -26,13 +25,13 @@ pub struct Tally {
     pub streams: u64,
     /// iSCSI connections.
     pub exchanges: u64,
-    /// TCP connections that are neither.
+    /// Other TCP connections.
     pub other_flows: u64,
-    /// TCP connections turned away because there were too many.
+    /// Segments of TCP connections that were ignored because there were too many.
     pub refused_flows: u64,
-    /// IP fragments of TCP, which are not put together.
+    /// IP fragments of TCP, which are not reassembled.
     pub fragments: u64,
-    /// A link type that cannot be read.
+    /// A link type that cannot be parsed.
     pub unknown_link: Option<u32>,
 }
 
@@ -51,7 +50,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// No connection yet.
+    /// An empty table.
     pub fn new(options: Options) -> Table {
         Table {
             options,
@@ -65,13 +64,13 @@ impl Table {
         }
     }
 
-    /// A packet's time, counted from the first packet.
+    /// A packet's time since the first packet.
     pub fn since_first(&mut self, time: Duration) -> Duration {
         self.last = time.saturating_sub(*self.first.get_or_insert(time));
         self.last
     }
 
-    /// Takes a segment to its connection.
+    /// Passes a segment to its connection.
     pub fn handle(&mut self, segment: &Segment<'_>, time: Duration, records: &mut Vec<Record>) {
         let ports = [segment.from.port(), segment.to.port()];
         if self.options.port.is_some_and(|only| !ports.contains(&only)) {
@@ -94,7 +93,7 @@ impl Table {
         flow.handle(segment, &mut self.number, self.options, out);
     }
 
-    /// The capture is over: the streams in retrospect, in order.
+    /// Called at the end of the capture; returns the summaries of the streams, in order.
     pub fn finish(mut self, tally: &mut Tally, records: &mut Vec<Record>) -> Vec<Summary> {
         let out = &mut Out {
             time: self.last,
@@ -103,7 +102,7 @@ impl Table {
         for flow in core::mem::take(&mut self.flows).into_values() {
             self.retire(flow, out);
         }
-        // Connections have no order of their own in the table.
+        // The order of a hash table is arbitrary.
         out.records.sort_by_key(|r| r.stream);
         self.done.sort_by_key(|s| s.stream);
         let iscsi = self.done.iter().filter(|s| s.iscsi.is_some());

@@ -1,17 +1,16 @@
-//! What is said on a connection that is followed: MPA or iSCSI, each by its own observer.
-//! It promises that a flow need not know which. It refuses to tell them apart itself; the flow does, by first bytes and ports.
+//! A followed connection: MPA or iSCSI, each with its own parser. Which one it is was decided by the flow, by first bytes and ports.
 
 use super::iscsi::Exchange;
 use super::record::Dir;
 use super::stream::{Out, Stream};
 use super::summary::Summary;
 
-/// A connection under observation.
+/// A followed connection.
 #[derive(Debug)]
 pub enum Talk {
-    /// FPDUs behind startup frames.
+    /// FPDUs after startup frames.
     Mpa(Box<Stream>),
-    /// PDUs behind a login.
+    /// PDUs after a login.
     Iscsi(Box<Exchange>),
 }
 
@@ -24,7 +23,7 @@ impl Talk {
         }
     }
 
-    /// The sender of this direction is done.
+    /// The sender of this direction has closed it.
     pub fn fin(&mut self, dir: Dir, out: &mut Out<'_>) {
         match self {
             Talk::Mpa(stream) => stream.fin(dir, out),
@@ -40,7 +39,7 @@ impl Talk {
         }
     }
 
-    /// The capture does not hold the next bytes of this direction.
+    /// The next bytes of this direction are not in the capture.
     pub fn lose(&mut self, dir: Dir, bytes: u64, out: &mut Out<'_>) {
         match self {
             Talk::Mpa(stream) => stream.lose(dir, bytes, out),
@@ -48,7 +47,7 @@ impl Talk {
         }
     }
 
-    /// The connection in retrospect.
+    /// The summary of the connection.
     pub fn summary(self) -> Summary {
         match self {
             Talk::Mpa(stream) => stream.summary(),

@@ -1,12 +1,10 @@
-//! The text form: one line per record, columns first, words after.
-//! It promises that a line never breaks and that equal things stand in equal places.
-//! It refuses to know anything that is not in a record.
+//! The text form: one line per record, with aligned columns first. A record never has line breaks, and everything shown is in the record.
 
 use core::fmt::{self, Display, Formatter};
 
 use super::record::{Body, Fpdu, Message, Pdu, Place, Record, Startup};
 
-/// Bytes of private data shown before the rest is only counted.
+/// Bytes of private data that are shown.
 const PRIVATE_SHOWN: usize = 32;
 
 /// A record as a line of text.
@@ -62,7 +60,7 @@ fn write_startup(f: &mut Formatter<'_>, s: &Startup) -> fmt::Result {
     Ok(())
 }
 
-/// Private data that is plain text, as people wrote it.
+/// Private data that is printable ASCII, as text.
 fn readable(hex: &str) -> Option<String> {
     let bytes = (0..hex.len())
         .step_by(2)

@@ -1,5 +1,5 @@
-//! One event of another process: parsed, and shown as text or JSON.
-//! It promises that every field of the line is shown, known or not. It refuses lines of another form.
+//! One event of another process: parsed, and shown as text or JSON. Every field of the line is shown, known or not; lines of another form
+//! are rejected.
 
 use core::fmt;
 
@@ -18,7 +18,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// `SECONDS CLASS EVENT KEY=VALUE…`, as a monitor says it.
+    /// Parses `SECONDS CLASS EVENT KEY=VALUE…`.
     pub(super) fn parse(adapter: u32, text: &str) -> Option<Line> {
         let mut words = text.split(' ');
         let (seconds, micros) = words.next()?.split_once('.')?;
@@ -41,7 +41,7 @@ impl Line {
         })
     }
 
-    /// One object; numbers are numbers.
+    /// The event as one object; numeric values are numbers.
     pub fn json(&self) -> Value {
         let mut object = Map::new();
         let time = self.seconds as f64 + f64::from(self.micros) / 1e6;

@@ -1,4 +1,4 @@
-//! Tests of the reading: the system's table of names, and lines of every form.
+//! Parsing: the system's list of sockets, and lines of every form.
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn lines_are_shown_as_text_and_json() {
         (&"solicited".into(), &"completion".into())
     );
     assert!(json["time"].as_f64().unwrap() > 1_700_000_000.0);
-    // A field cannot take the place of one that every line has.
+    // A field does not replace one that every line has.
     let odd = Line::parse(2, "1.000000 a b class=7").unwrap();
     assert_eq!(odd.json()["class"], "a");
 }

@@ -1,6 +1,5 @@
-//! Why a program cannot be started on Verbena.
-//! It promises sentences that say what was looked for, or which option is wrong and what it takes.
-//! It refuses to be about the program itself: that one speaks for itself.
+//! Why a program cannot be started on Verbena. Messages name the folders searched, or the option and its valid values. Errors of the
+//! program itself are not among them.
 
 use core::fmt;
 use std::io;
@@ -8,24 +7,24 @@ use std::path::PathBuf;
 
 use verbena::{Origin, Problems};
 
-/// Why not.
+/// The reason.
 #[derive(Debug)]
 pub enum Error {
     /// The libraries are in none of these folders.
     NoLibraries(Vec<PathBuf>),
-    /// The folder's name holds what separates folders in `LD_LIBRARY_PATH`.
+    /// The folder's name contains the separator of `LD_LIBRARY_PATH`.
     Separator(PathBuf),
     /// `--set` without an equals sign.
     NoValue(String),
-    /// `--set` with the name of something that is no setting.
+    /// `--set` with a name that is no setting.
     NoSetting(String),
-    /// The libraries could not be put in the place of the system's: what was tried, and what the system said.
+    /// The libraries could not be mounted over the system's: the step, and the system's error.
     Namespace(String, io::Error),
-    /// Settings that the adapter would refuse.
+    /// Settings that the adapter would reject.
     Settings {
         /// The variables that came from options.
         ours: Vec<String>,
-        /// What is wrong, with these or with others.
+        /// The problems, with these or with others.
         problems: Problems,
     },
 }

@@ -1,6 +1,6 @@
-//! Our libraries in the place of the system's, by bind mounts in a mount namespace of the program's own (`verbena run --namespace`).
-//! It serves programs that find the libraries in ways that the environment does not reach. Root needs no more than the mount namespace;
-//! other users get a user namespace, in which they keep their own user and group, if the kernel allows it.
+//! Mounts our libraries over the system's, in a mount namespace of the program (`verbena run --namespace`), for programs that find the
+//! libraries in ways that the environment does not affect. Root needs only the mount namespace; other users get a user namespace, in which
+//! they keep their user and group, if the kernel allows it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -63,7 +63,7 @@ fn unshare(flags: UnshareFlags) -> io::Result<()> {
     Ok(rustix::thread::unshare(flags)?)
 }
 
-/// The files that the dynamic linker's cache leads to, and the library of ours for each.
+/// The files that the dynamic linker's cache contains, and our library for each.
 fn system_libraries() -> Result<BTreeSet<(PathBuf, &'static str)>, Error> {
     let listed = ["/sbin/ldconfig", "/usr/sbin/ldconfig", "ldconfig"]
         .iter()
@@ -81,7 +81,7 @@ fn system_libraries() -> Result<BTreeSet<(PathBuf, &'static str)>, Error> {
     Ok(cached(&text).filter_map(real).collect())
 }
 
-/// Lines such as `libibverbs.so.1 (libc6,x86-64) => /lib/x86_64-linux-gnu/libibverbs.so.1`.
+/// Parses lines such as `libibverbs.so.1 (libc6,x86-64) => /lib/x86_64-linux-gnu/libibverbs.so.1`.
 fn cached(text: &str) -> impl Iterator<Item = (&str, &'static str)> {
     text.lines().filter_map(|line| {
         let (what, path) = line.split_once(" => ")?;

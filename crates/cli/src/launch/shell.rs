@@ -1,13 +1,12 @@
-//! Variables as lines that a shell evaluates.
-//! It promises that each line ends its command, so that `eval $(verbena env)` works without quotes too, and that no value is taken apart.
-//! It refuses to guess the shell.
+//! Variables as lines for a shell. Each line ends with a semicolon, so that `eval $(verbena env)` works without quotes, too, and values are
+//! escaped so that the shell does not split them.
 
 use std::ffi::OsStr;
 
 /// A family of shells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shell {
-    /// The POSIX shell and its descendants.
+    /// The POSIX shell and compatible ones.
     Sh,
     /// fish.
     Fish,
@@ -15,7 +14,7 @@ pub enum Shell {
     Csh,
 }
 
-/// The command that sets a variable and hands it to programs.
+/// The command that sets and exports a variable.
 pub fn line(shell: Shell, name: &OsStr, value: &OsStr) -> String {
     let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
     match shell {
@@ -31,13 +30,13 @@ pub fn line(shell: Shell, name: &OsStr, value: &OsStr) -> String {
     }
 }
 
-/// With a backslash before whatever means something: quotes would not keep two blanks apart when the shell has split the line.
+/// Puts a backslash before special characters: in quotes, two blanks would become one when the shell has split the unquoted line.
 fn escaped(value: &str) -> String {
     let mut text = String::new();
     for c in value.chars() {
         let plain = c.is_alphanumeric() || "_-./:,+@%=".contains(c);
         match c {
-            // Behind a backslash it would vanish.
+            // A backslash before a newline would remove both.
             '\n' => text.push_str("'\n'"),
             _ if plain => text.push(c),
             _ => text.extend(['\\', c]),

@@ -1,8 +1,8 @@
-//! Where libraries are found, what becomes of the environment, and which wishes are refused.
+//! Where libraries are found, how the environment changes, and which settings are rejected.
 
 use super::*;
 
-/// A folder that is gone at the end.
+/// A folder that is removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -13,7 +13,7 @@ impl Folder {
         Folder(path)
     }
 
-    /// A folder inside with all the libraries.
+    /// A folder inside with all libraries.
     fn with_libraries(&self, name: &str) -> PathBuf {
         let folder = self.0.join(name);
         std::fs::create_dir_all(&folder).unwrap();

@@ -1,6 +1,5 @@
-//! One end of a service connection: a control and a data channel, memory, and what came.
-//! It promises that pushing is done by a real session, that what is asked and announced are the layer's own messages, and that
-//! all models name a transfer in the same way (P7). It refuses to know time.
+//! One end of a service connection: a control and a data channel, memory, and pending events. Packets are pushed by a session, and requests
+//! and announcements of the other models use the same message formats, so that all models indicate a transfer in the same way (P7).
 
 mod wire;
 
@@ -13,21 +12,21 @@ use verbena_wire::push::{Element, Indication, Message, Pool, Range};
 
 use super::{Error, Way};
 
-/// Elements that are lent for pushing.
+/// Elements lent for pushing.
 const ELEMENTS: u32 = 64;
 /// Receives on each channel.
 const RECEIVES: usize = 128;
 /// Bytes of the longest message.
 const MESSAGE: usize = 512;
-/// Our only pool, and the buffer that is named when we ask.
+/// The reference of the pool, and of the buffer named in a request.
 const POOL: u32 = 1;
 
 /// Where a packet arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In this element of our pool.
+    /// In this element of the pool.
     Element(u32),
-    /// In the buffer that was named, or read to.
+    /// In the named buffer, or the destination of a read.
     Sink,
 }
 
@@ -41,22 +40,22 @@ pub(super) struct End {
     pub(super) outward: Way,
     pub(super) inward: Way,
     size: u32,
-    /// What is lent, what is named, what is sent, and where messages come in.
+    /// The lent pool, the named buffer, the source of packets, and buffers of received messages.
     pool: Memory,
     sink: Memory,
     source: Memory,
     words: Memory,
-    /// Packets that the session has under way.
+    /// Packets pushed and not completed.
     pushed: VecDeque<Packet>,
-    /// A packet came.
+    /// A packet arrived.
     pub(super) arrived: Option<Place>,
-    /// The peer asks for a packet.
+    /// The peer requested a packet.
     pub(super) asked: Option<Pool>,
-    /// The peer has a packet.
+    /// The peer announced a packet.
     pub(super) announced: Option<Pool>,
-    /// The peer has read ours, so that another may take its place.
+    /// The peer has read our packet, so its memory can be reused.
     released: bool,
-    /// Reads that were answered.
+    /// Completed reads.
     pub(super) reads: u64,
 }
 
@@ -77,7 +76,7 @@ impl End {
         let [control, data] = [(); 2].map(|()| Qp::new(&pd, &cq, &cq, options));
         let len = size as usize;
         let settings = Settings {
-            // Nobody asks for more: the pool is as large as it will be.
+            // No requests for more elements: the pool does not grow.
             low: 0,
             frame: MESSAGE as u32,
             ..Settings::new(Arrangement::Writes)
@@ -120,19 +119,19 @@ impl End {
         Ok(())
     }
 
-    /// The last packet's memory is free.
+    /// Whether the last packet's memory can be reused.
     pub(super) fn may_give(&self) -> bool {
         self.outward != Way::Read || self.released
     }
 
-    /// Makes the packet of this turn.
+    /// Builds the packet of this turn.
     pub(super) fn fill(&self, turn: u64) -> Result<(), Error> {
         self.source.put(0, &turn)?;
         let last = self.size as usize - 8;
         Ok(self.source.put(last, &turn)?)
     }
 
-    /// The packet that arrived is that of this turn, at both ends.
+    /// Checks both ends of the packet that arrived.
     pub(super) fn look(&self, place: Place, turn: u64) -> Result<(), Error> {
         let (memory, at) = match place {
             Place::Element(element) => (&self.pool, element as usize * self.size as usize),
@@ -158,7 +157,7 @@ impl End {
         Ok(true)
     }
 
-    /// Asks for a packet, and names a buffer for it.
+    /// Requests a packet, and names a buffer for it.
     pub(super) fn ask(&mut self) -> Result<(), Error> {
         let buffer = named(&self.sink, 1, self.size)?;
         let mut bytes = Vec::new();
@@ -166,7 +165,7 @@ impl End {
         self.say(&bytes)
     }
 
-    /// Writes the packet where the peer wants it.
+    /// Writes the packet to the buffer that the peer named.
     pub(super) fn answer(&mut self) -> Result<(), Error> {
         let Some(buffer) = self.asked.take() else {
             return Ok(());
@@ -175,7 +174,7 @@ impl End {
         self.post_write(wire::ANSWER, (buffer.handle, buffer.at), immediate)
     }
 
-    /// The answer has been written: says so, if it was too long to say it at once.
+    /// The answer was written: sends the indication, if the packet is too long for immediate data.
     fn answered(&mut self) -> Result<(), Error> {
         if Indication::fit(POOL, 0, self.size).is_some() {
             return Ok(());
@@ -190,7 +189,7 @@ impl End {
         self.say(&bytes)
     }
 
-    /// Says where the packet is.
+    /// Announces the packet's address.
     pub(super) fn announce(&mut self) -> Result<(), Error> {
         self.released = false;
         let buffer = named(&self.source, 1, self.size)?;
@@ -207,7 +206,7 @@ impl End {
         }
     }
 
-    /// The packet was looked at: its place is free.
+    /// The packet was checked: releases its memory.
     pub(super) fn done(&mut self, place: Place) -> Result<(), Error> {
         match place {
             Place::Element(element) => {
@@ -228,7 +227,7 @@ impl End {
         }
     }
 
-    /// Does what the session wants done.
+    /// Performs the session's outputs.
     fn drive(&mut self) -> Result<(), Error> {
         while let Some(output) = self.session.poll() {
             match output {
@@ -242,7 +241,7 @@ impl End {
                 Output::Event(Event::Arrived { element, .. }) => {
                     self.arrived = Some(Place::Element(element));
                 }
-                // It does not matter here when there is room again, and the other arrangements do not occur.
+                // Room is not waited for here, and outputs of the other arrangements do not occur.
                 _ => {}
             }
         }
@@ -254,7 +253,7 @@ impl End {
     }
 }
 
-/// Memory as one side names it to the other.
+/// The description of memory that is sent to the peer.
 fn named(memory: &Memory, count: u32, size: u32) -> Result<Pool, Error> {
     let start = memory.place(0)?;
     Ok(Pool {

@@ -1,5 +1,5 @@
-//! One side's part of a measurement: packets that it sends and takes by turns.
-//! It promises to look at every packet that arrived. It refuses to sleep: it polls, so that wake-ups are not what is measured.
+//! One side of a measurement: sends and receives packets in turn. Every packet that arrived is checked. It polls and never sleeps, so that
+//! wakeups are not part of the measured time.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use super::end::{End, Place};
 use super::stage::Stage;
 use super::{Error, Way};
 
-/// Polls in vain after which others may run, where processors are few: longer than any packet takes that is measured alone.
+/// Empty polls before the thread yields, for machines with few processors: longer than any packet takes otherwise.
 const PATIENCE: u32 = 1000;
 
-/// What one side measured.
+/// The results of one side.
 #[derive(Debug, Default)]
 pub(super) struct Played {
-    /// How long the packets took that it got.
+    /// The times of the packets that it received.
     pub(super) took: Vec<Duration>,
     /// What its adapter sent.
     pub(super) messages: u64,
     pub(super) bytes: u64,
 }
 
-/// Plays all turns; those of this parity are sent.
+/// Runs all turns; those of this parity are sent.
 pub(super) fn play(end: &mut End, parity: u64, stage: &Stage) -> Result<Played, Error> {
     end.begin()?;
     let mut played = Played {
@@ -44,7 +44,7 @@ pub(super) fn play(end: &mut End, parity: u64, stage: &Stage) -> Result<Played, 
         }
     }
     stage.end();
-    // The other side may need an answer of our adapter still.
+    // The other side may still need a response of our adapter.
     until(end, stage, |_| stage.is_over())?;
     let after = Sent::of(end);
     played.messages = after.messages - before.messages;
@@ -52,7 +52,7 @@ pub(super) fn play(end: &mut End, parity: u64, stage: &Stage) -> Result<Played, 
     Ok(played)
 }
 
-/// What an adapter sent so far.
+/// What an adapter has sent so far.
 #[derive(Default)]
 struct Sent {
     messages: u64,
@@ -64,14 +64,14 @@ impl Sent {
         let both: [Counters; 2] = [&end.control, &end.data].map(|qp| qp.view().counters);
         let requests: u64 = both.iter().map(|c| c.messages_out).sum();
         Sent {
-            // The counters are of requests; each read that completed was answered by a message, too (RFC 5040 §4.5).
+            // The counters are of requests; each completed read was also answered by a message (RFC 5040 §4.5).
             messages: requests + end.reads,
             bytes: both.iter().map(|c| c.bytes_out).sum(),
         }
     }
 }
 
-/// Polls until this is so.
+/// Polls until `is` returns true.
 fn until(end: &mut End, stage: &Stage, is: impl Fn(&mut End) -> bool) -> Result<(), Error> {
     let mut polls = 0_u32;
     while !is(end) {
@@ -109,7 +109,7 @@ fn take(end: &mut End, turn: u64, stage: &Stage) -> Result<Duration, Error> {
     match end.inward {
         Way::Push => {}
         Way::Pull => {
-            // At its best: nobody asks in vain, or late.
+            // The best case: no request is early or late.
             until(end, stage, |_| stage.is_there(turn))?;
             end.ask()?;
         }

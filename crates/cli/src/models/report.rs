@@ -1,5 +1,4 @@
-//! What was measured, as a table for people and as JSON.
-//! It promises medians of rounds, and ratios of what was measured in the same round. It refuses to round to a verdict.
+//! Results as a table and as JSON. Latencies are medians of the rounds, and each ratio compares measurements of the same round.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -11,9 +10,9 @@ use super::{Model, Sample};
 /// One direction of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Latency {
-    /// Microseconds until half of the packets were there, the median of the rounds.
+    /// The median in microseconds; the median of the rounds.
     pub median: f64,
-    /// The same for 99 of 100 packets.
+    /// The 99th percentile in microseconds; the median of the rounds.
     pub p99: f64,
     /// The median divided by that of the first model in the same round; the median of the rounds.
     pub ratio: f64,
@@ -32,7 +31,7 @@ pub struct Row {
     pub to_host: Latency,
     /// RDMAP messages of both adapters for each packet.
     pub messages: f64,
-    /// Bytes of both adapters for each packet, beside the packet.
+    /// Bytes of both adapters for each packet, without the packet.
     pub overhead: f64,
 }
 
@@ -64,7 +63,7 @@ impl Row {
     }
 }
 
-/// Microseconds within which this share of the packets arrived.
+/// A quantile of the times, in microseconds.
 fn quantile(times: &[Duration], share: f64) -> f64 {
     let mut times = times.to_vec();
     times.sort_unstable();
@@ -79,7 +78,7 @@ fn middle(values: impl Iterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
-/// One line; the names of the columns before the first.
+/// Prints one line, with a heading before the first.
 pub fn print_text(out: &mut impl Write, row: &Row, first: bool) -> io::Result<()> {
     if first {
         writeln!(
@@ -107,7 +106,7 @@ struct Results<'a> {
     results: &'a [Row],
 }
 
-/// All rows as one JSON object.
+/// Prints all rows as one JSON object.
 pub fn print_json(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, &Results { results: rows })?;
     writeln!(out)

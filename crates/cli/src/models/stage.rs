@@ -1,24 +1,24 @@
-//! What the two threads of a measurement know of each other: whose turn it is, and when a packet came to be.
-//! It promises that one who fails does not leave the other waiting. It refuses to carry data.
+//! What the two threads of a measurement share: the current turn, and the time at which a packet was ready. If one fails, the other ends,
+//! too.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::Error;
 
-/// Packets and turns.
+/// Turns and times.
 #[derive(Debug)]
 pub(super) struct Stage {
     epoch: Instant,
-    /// Turns that do not count, and all of them: even ones go to the unit.
+    /// Turns of the warm-up, and of all: even ones go to the unit.
     pub(super) warm: u64,
     pub(super) all: u64,
-    /// The packet that is to come next.
+    /// The packet to send next.
     turn: AtomicU64,
-    /// Packets that have come to be, and when the last did, in nanoseconds.
+    /// Packets made ready, and when the last one was, in nanoseconds.
     there: AtomicU64,
     born: AtomicU64,
-    /// Sides that are done.
+    /// Sides that have finished.
     ended: AtomicU32,
     failed: AtomicBool,
 }
@@ -26,7 +26,7 @@ pub(super) struct Stage {
 impl Stage {
     pub(super) fn new(count: u32) -> Stage {
         let counted = 2 * u64::from(count);
-        // An even number, so that both ways are warm.
+        // An even number, so that both directions are warmed up.
         let warm = (counted / 10).next_multiple_of(2).max(8);
         Stage {
             epoch: Instant::now(),
@@ -44,43 +44,43 @@ impl Stage {
         self.epoch.elapsed().as_nanos() as u64
     }
 
-    /// Everything before this packet has arrived.
+    /// Whether all packets before this one have arrived.
     pub(super) fn is_turn(&self, turn: u64) -> bool {
         self.turn.load(Ordering::Acquire) == turn
     }
 
-    /// Its sender has it from now on.
+    /// The sender has made the packet ready.
     pub(super) fn begin(&self, turn: u64) {
         self.born.store(self.now(), Ordering::Relaxed);
         self.there.store(turn + 1, Ordering::Release);
     }
 
-    /// Its sender has it.
+    /// Whether the sender has made the packet ready.
     pub(super) fn is_there(&self, turn: u64) -> bool {
         self.there.load(Ordering::Acquire) == turn + 1
     }
 
-    /// Its receiver has it: how long that took.
+    /// The time since the packet was ready.
     pub(super) fn took(&self) -> Duration {
         Duration::from_nanos(self.now() - self.born.load(Ordering::Relaxed))
     }
 
-    /// The next turn may begin.
+    /// Starts the next turn.
     pub(super) fn pass(&self, turn: u64) {
         self.turn.store(turn + 1, Ordering::Release);
     }
 
-    /// One side is done.
+    /// One side has finished.
     pub(super) fn end(&self) {
         self.ended.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Both are.
+    /// Whether both sides have finished.
     pub(super) fn is_over(&self) -> bool {
         self.ended.load(Ordering::Acquire) == 2
     }
 
-    /// Says that nothing will come any more if this fails.
+    /// Runs one side, and tells the other if it fails.
     pub(super) fn keep<T>(&self, play: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let played = play();
         if played.is_err() {
@@ -89,7 +89,7 @@ impl Stage {
         played
     }
 
-    /// The other side goes on.
+    /// Fails if the other side has failed.
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.failed.load(Ordering::Acquire) {
             return Err(Error::Failed("the other side failed".into()));

@@ -1,4 +1,4 @@
-//! What is true of the models on any machine: who needs how many messages, and that every packet arrives.
+//! What holds for the models on any machine: the number of messages of each, and that every packet arrives.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn rows(sizes: &[u32]) -> Vec<Row> {
     run(&Config::default(), &plan, |_| ()).unwrap()
 }
 
-/// A Write and its Immediate are two messages, and elements are given back a quarter of a pool at a time.
+/// A Write and its Immediate Data are two messages, and elements are returned a quarter of a pool at a time.
 #[test]
 fn who_pushes_needs_the_fewest_messages() {
     for four in rows(&[64, 65_535]).chunks(4) {
@@ -20,13 +20,13 @@ fn who_pushes_needs_the_fewest_messages() {
         assert!((2.0..2.3).contains(&push.messages), "{push:?}");
         assert!((2.4..2.7).contains(&of("push-pull").messages), "{four:?}");
         assert_eq!(of("pull-pull").messages, 3.0, "{four:?}");
-        // Said, asked, answered, done.
+        // Announcement, read request, read response, release.
         assert_eq!(of("read").messages, 4.0, "{four:?}");
         assert!(four.iter().all(|row| row.overhead > 0.0), "{four:?}");
     }
 }
 
-/// P7: one byte more, and the transfer is named by a message of its own.
+/// P7: one byte more, and the transfer is indicated by a message of its own.
 #[test]
 fn packets_too_long_for_an_indication_arrive_as_well() {
     let four = rows(&[65_536]);

@@ -1,6 +1,5 @@
-//! Every stream of every capture decodes to exactly what the independent listing beside it says.
-//! Compared are startup frames, every FPDU with its checksum, and the messages that the FPDUs make up.
-//! Time and order between the directions are not: the listing does not promise them.
+//! Every stream of every capture decodes to exactly what the independent listing beside it contains. Compared are startup frames, every
+//! FPDU with its checksum, and the messages of the FPDUs; not time and order between the directions, which the listing does not define.
 
 use serde_json::Value;
 
@@ -59,7 +58,7 @@ fn startup_frames_agree() {
             for (flag, field) in [("M", "markers"), ("R", "reject")] {
                 assert_eq!(record[field], line.field(flag) == "1", "{name} {field}");
             }
-            // The block's C bit is called C(write-rtr), the flag just C.
+            // The block's C bit is named C(write-rtr), the flag just C.
             assert_eq!(record["crc"], line.field("C") == "1", "{name}");
             let private = match line.field("private") {
                 "-" => "",
@@ -129,7 +128,7 @@ fn same_place(name: &str, line: &Line, record: &Value) {
     }
 }
 
-/// What a Read Request asks for, or an STag to invalidate.
+/// The fields of a Read Request, or an STag to invalidate.
 fn same_request(name: &str, line: &Line, record: &Value) {
     if line.name == "READ_REQ" {
         let sink = format!("{}:{}", text(record, "sink_stag"), text(record, "sink_to"));

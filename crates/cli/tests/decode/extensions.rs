@@ -1,6 +1,5 @@
-//! The messages of RFC 7306 and of docs/extensions.md, and the bookkeeping that comes with them.
-//! Refused requests that are sent again must neither be counted twice nor look like a fault.
-//! An impossible acknowledgement must.
+//! The messages of RFC 7306 and of docs/extensions.md, and their state. Requests that are sent again after an RNR must neither be counted
+//! twice nor be a violation. An impossible acknowledgement must be one.
 
 use verbena_cli::decode::Options;
 use verbena_wire::ddp::Untagged;
@@ -33,7 +32,7 @@ fn rsn(n: u32) -> Rsn {
     Rsn::wrapping(n)
 }
 
-/// A connection with extensions in force, CAPS exchanged.
+/// A connection with extensions negotiated and CAPS exchanged.
 fn extended() -> (Net, Framer, Framer) {
     extended_with(CRC)
 }
@@ -166,7 +165,7 @@ fn every_message_has_its_name_and_its_fields() {
     assert_eq!(number(&one("Ack"), "rsn"), 3);
     assert_eq!(number(&one("Active"), "psn"), 0x123);
     assert_eq!(text(&one("Path"), "path"), "rings");
-    // The token is a secret between the two hosts.
+    // The token is a secret of the two hosts.
     assert!(!run.stdout.contains("abababab"));
     let words = decode(&net.pcap(), &["--verbose", "--segments"]);
     assert_eq!(words.code, 0);
@@ -180,7 +179,7 @@ fn a_request_refused_in_the_middle_is_sent_again_and_counted_once() {
     let timer = RnrTimer::new(12).expect("timer");
     net.say(TO, &to.send(1, b"fits"));
     net.say(TO, &to.part(2, 0, false, b"finds no "));
-    // The refusal crosses the rest of the message and a read behind it.
+    // The RNR crosses the rest of the message and a read behind it.
     net.say(BACK, &back.control(&Control::Rnr { rsn: rsn(1), timer }));
     net.say(TO, &to.part(2, 9, true, b"receive"));
     net.say(TO, &to.read_request(1, 0, 4));
@@ -223,7 +222,7 @@ fn a_request_refused_in_the_middle_is_sent_again_and_counted_once() {
 fn a_refusal_seen_late_takes_delivered_requests_back() {
     let (mut net, mut to, mut back) = extended();
     let timer = RnrTimer::new(12).expect("timer");
-    // All three have passed the capture before the refusal of the first does.
+    // All three are in the capture before the RNR of the first.
     net.say(TO, &to.send(1, b"none"));
     net.say(TO, &to.write(0, true, b"none"));
     net.say(TO, &to.read_request(1, 0, 4));
@@ -263,7 +262,7 @@ fn an_echoed_offer_is_no_agreement() {
     assert_eq!(run.violation(), "unexpected opcode 15 (Control)");
 }
 
-/// Without checksums every bent byte reaches the rules.
+/// Without checksums every changed byte is parsed.
 #[test]
 fn bent_messages_never_panic() {
     let mut state = 0x2545_f491_4f6c_dd1du64;

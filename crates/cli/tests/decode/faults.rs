@@ -1,6 +1,5 @@
-//! Broken rules: each ends in exit code 1 and one line that names the rule, the stream, the direction and the place.
-//! What the other side says about it is still shown, and is not blamed for what it can no longer be judged by.
-//! Markers are here too, because a wrong one is a broken rule and right ones are not.
+//! Violations: each leads to exit code 1 and one line with the rule, the stream, the direction and the offset. The other side's messages are
+//! still shown, and are not violations if they can no longer be checked. Markers are tested here too, right and wrong ones.
 
 use verbena_wire::mpa::{Depth, Enhanced, Flags, Kind, RtrKinds};
 use verbena_wire::rdmap::{Cause, DdpError, Dialect, LlpError, Opcode, Terminate};
@@ -9,7 +8,7 @@ use crate::net::{BACK, Net, TO};
 use crate::peer::{CRC, Framer, reply, request, startup};
 use crate::support::{capture, decode, number, text};
 
-/// A connection behind its startup, and a framer for each side.
+/// A connection after its startup, and a framer for each side.
 fn started(flags: Flags) -> (Net, Framer, Framer) {
     let mut net = Net::open();
     net.say(TO, &request(flags)).say(BACK, &reply(flags));
@@ -115,7 +114,7 @@ fn responses_are_held_against_what_was_asked() {
 fn the_answer_to_a_violation_is_shown_and_not_blamed() {
     let (mut net, mut to, mut back) = started(CRC);
     net.say(TO, &to.send(7, b"out of turn"));
-    // What would follow can no longer be judged: the request for this response was never seen.
+    // What follows can no longer be checked: the request for this response was not parsed.
     net.say(TO, &to.read_request(1, 0, 4));
     let mut payload = Vec::new();
     let terminate = Terminate {
@@ -219,7 +218,7 @@ fn markers_are_followed_in_each_direction_on_its_own() {
         };
         let mut net = Net::open();
         net.say(TO, &request(flags(1))).say(BACK, &reply(flags(2)));
-        // Each side asks for markers in what it receives.
+        // Each side requests markers in what it receives.
         let mut to = Framer::new(true, bits & 2 != 0);
         let mut back = Framer::new(true, bits & 1 != 0);
         for msn in 1..=9 {
@@ -262,7 +261,7 @@ fn a_length_too_short_for_its_header_is_named_without_a_checksum() {
     );
 }
 
-/// A connection whose responder serves `depth` reads, opened by these messages if by any.
+/// A connection whose responder serves `depth` reads, opened by these RTR messages if any.
 fn enhanced(depth: u16, rtr: Option<RtrKinds>) -> (Net, Framer, Framer) {
     let depth = Depth::new(depth).expect("depth");
     let block = Some(Enhanced {

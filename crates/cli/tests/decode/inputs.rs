@@ -1,6 +1,5 @@
-//! Files that are no captures, captures that are cut or bent, and the manners of a command.
-//! Every one ends with a documented exit code and at most one line on standard error, never in a panic.
-//! The many variants go through the library; the binary is asked about each kind once.
+//! Files that are no captures, truncated or changed captures, and arguments. Every one leads to a documented exit code and at most one line
+//! on standard error, never to a panic. The many variants use the library; the binary is run once for each kind.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -73,7 +72,7 @@ fn files_that_cannot_be_opened_get_one_clear_line() {
 
 #[test]
 fn a_capture_cut_anywhere_is_decoded_up_to_the_cut() {
-    // As pcapng the small ones will do.
+    // For pcapng the small ones are enough.
     let small = ["03_rping_v1_nocrc", "09_rping_ipv6_nocrc", "17_reject_crc"];
     let mut files: Vec<_> = CAPTURES.map(|name| (name, capture(name))).into();
     files.extend(small.map(|name| (name, as_pcapng(name))));
@@ -86,7 +85,7 @@ fn a_capture_cut_anywhere_is_decoded_up_to_the_cut() {
             assert!(report.streams <= whole.streams);
             let expected = matches!(
                 report.damage,
-                // A cut between two packets cannot be seen.
+                // A truncation between two packets cannot be detected.
                 None | Some(Damage::Empty | Damage::CutHeader | Damage::Truncated { .. })
             );
             assert!(expected, "{name} cut at {cut}: {:?}", report.damage);
@@ -138,7 +137,7 @@ fn pcapng_tells_the_same_as_pcap() {
             let run = decode(file, &["--json", "--segments"]);
             assert_eq!(run.code, 0, "{name}");
             let mut records = run.records();
-            // The test's writer has times of its own.
+            // The test's writer has other times.
             for record in &mut records {
                 record["time"] = 0.into();
             }

@@ -1,5 +1,5 @@
-//! iSCSI in captures: PDUs by name with their numbers, digests as the login agreed on, and what cannot be read.
-//! Headers are those that an initiator and tgt really exchanged in a capture; logins and digests are made here.
+//! iSCSI in captures: PDUs by name with their numbers, digests as the login negotiated, and PDUs that cannot be parsed. Headers are those
+//! that an initiator and tgt exchanged in a capture; logins and digests are made here.
 
 use serde_json::Value;
 use verbena_cli::decode::iscsi::Digests;
@@ -13,7 +13,7 @@ const NO_DIGESTS: &str = "HeaderDigest=None\0DataDigest=None\0";
 const ALL_DIGESTS: &str = "HeaderDigest=CRC32C\0DataDigest=CRC32C\0";
 const OFFER: &str = "HeaderDigest=CRC32C,None\0DataDigest=CRC32C,None\0";
 
-/// A header in words of 32 bits; what is not said is zero.
+/// A header in words of 32 bits; the rest is zero.
 fn bhs(words: &str) -> Vec<u8> {
     let digits: String = words.split_whitespace().collect();
     let mut bytes: Vec<u8> = (0..digits.len() / 2)
@@ -23,7 +23,7 @@ fn bhs(words: &str) -> Vec<u8> {
     bytes
 }
 
-/// Who sends it, its header and its data.
+/// The sender of a PDU, its header and its data.
 type Said = (usize, Vec<u8>, Vec<u8>);
 
 /// A login that ends with this answer about digests.
@@ -117,7 +117,7 @@ fn session() -> Vec<Said> {
     ]
 }
 
-/// A PDU as it stands on the wire.
+/// A PDU as on the wire.
 fn bytes((_, head, data): &Said, digests: Digests) -> Vec<u8> {
     let mut all = head.clone();
     if digests.header {
@@ -140,7 +140,7 @@ fn connection(port: u16) -> Net {
     net
 }
 
-/// Says all of it, in segments of so many bytes.
+/// Sends all of it, in segments of this number of bytes.
 fn say(net: &mut Net, all: &[Said], digests: Digests, cut: usize) {
     for said in all {
         for piece in bytes(said, digests).chunks(cut) {
@@ -209,7 +209,7 @@ fn every_pdu_has_its_name_and_its_numbers() {
     assert!(records[6].get("cmd_sn").is_none());
 }
 
-/// A bystander sees the same whatever pieces TCP makes.
+/// The result does not depend on TCP's segmentation.
 #[test]
 fn digests_of_the_login_are_checked_at_every_cut() {
     let mut first = None;
@@ -227,7 +227,7 @@ fn digests_of_the_login_are_checked_at_every_cut() {
             let verdict = (number(record, "len") > 0).then_some("good");
             assert_eq!(record["data_digest"].as_str(), verdict);
         }
-        // A packet is a moment.
+        // Times depend on the packets.
         records
             .iter_mut()
             .for_each(|record| record["time"] = 0.into());
@@ -272,12 +272,12 @@ fn bent(at: usize, byte: usize) -> Run {
 
 #[test]
 fn a_wrong_digest_is_named_where_it_stands() {
-    // RFC 7143 §7.7: the length of a PDU with a bad header is not to be believed, so its direction ends.
+    // RFC 7143 §7.7: the length of a PDU with a wrong header digest cannot be trusted, so its direction ends.
     let run = bent(0, 20);
     assert_eq!(run.violation(), "wrong header digest");
     assert!(run.of_kind("SCSI Command").is_empty());
     assert_eq!(run.of_kind("NOP-In").len(), 1, "the other one goes on");
-    // RFC 7143 §7.8: data can be bad alone.
+    // RFC 7143 §7.8: only the data is wrong.
     let run = bent(1, 60);
     assert_eq!(run.violation(), "wrong data digest");
     assert_eq!(run.records().len(), KINDS.len() + 1);
@@ -303,7 +303,7 @@ fn what_cannot_be_read_is_named() {
     assert_eq!(said, "the stream ends inside a PDU");
 }
 
-/// Ports say what a connection may be, and first bytes whether it is.
+/// The port says what a connection may be, and the first bytes what it is.
 #[test]
 fn iscsi_is_known_by_port_and_login() {
     let run = |port: u16, options: &[&str]| {
@@ -322,7 +322,7 @@ fn iscsi_is_known_by_port_and_login() {
     assert!(said.contains("1 other TCP connection"), "{said}");
 }
 
-/// A session that was under way before the capture began: whoever looks must know its digests.
+/// A session that began before the capture: its digests must be given.
 #[test]
 fn a_session_without_its_login_is_followed_if_its_digests_are_said() {
     for skipped in [0, 1] {
@@ -349,7 +349,7 @@ fn library(file: &[u8], digests: Option<Digests>) -> Report {
 
 #[test]
 fn hostile_bytes_never_panic() {
-    // Every byte of every PDU, with lengths that are not kept and digests that are not right among them.
+    // Every byte of every PDU, which includes lengths and digests.
     let all: Vec<Said> = login(ALL_DIGESTS).into_iter().chain(session()).collect();
     for at in 0..all.len() {
         for byte in 0..48 {
@@ -383,7 +383,7 @@ fn hostile_bytes_never_panic() {
     }
 }
 
-/// Where PDUs begin behind bytes that are not there, nobody can say.
+/// The boundaries of PDUs behind missing bytes are unknown.
 #[test]
 fn a_loss_ends_the_connection_and_is_told() {
     let mut net = connection(3260);
@@ -397,7 +397,7 @@ fn a_loss_ends_the_connection_and_is_told() {
     assert_eq!(kinds(&run.records())[..4], KINDS[..4]);
 }
 
-/// Numbers by which Wireshark's dissector and ours can be compared, and what our records call them.
+/// Numbers that are compared with Wireshark's dissector, and their names in our records.
 const COMPARED: [(&str, &str); 6] = [
     ("iscsi.datasegmentlength", "len"),
     ("iscsi.cmdsn", "cmd_sn"),
@@ -437,7 +437,7 @@ fn wireshark_reads_the_same_numbers() {
         let fields: Vec<&str> = line.split(';').collect();
         assert_eq!(text(record, "itt"), fields[0], "{line}");
         for ((_, ours), theirs) in COMPARED.iter().zip(&fields[1..]) {
-            // A dissector that shows a number which the PDU does not carry is no rule; one that shows another is.
+            // The dissector may show a number that the PDU does not have; but numbers that both show must be equal.
             if let (Some(ours), Ok(theirs)) = (record[*ours].as_u64(), parsed(theirs)) {
                 assert_eq!(ours, theirs, "{record}\n{line}");
                 compared += 1;
@@ -458,7 +458,7 @@ fn parsed(number: &str) -> Result<u64, std::num::ParseIntError> {
     }
 }
 
-/// What our initiator and tgtd really said, with every kind of digests.
+/// What our initiator and tgtd exchanged, with every combination of digests.
 #[test]
 fn real_sessions_are_read_with_their_digests() {
     let file = capture("30_iscsi_tgt_digests");

@@ -1,6 +1,5 @@
-//! The listings beside the captures, made by an independent decoder.
-//! It promises each connection's startup frames and FPDUs as they are written there.
-//! It refuses to know our own output.
+//! The listings beside the captures, made by an independent decoder. They contain each connection's startup frames and FPDUs, and are parsed
+//! without any code of ours that decodes.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +13,7 @@ pub(crate) struct Connection {
     pub(crate) ends: [String; 2],
     /// Lines towards the responder, and towards the initiator.
     pub(crate) lines: [Vec<Line>; 2],
-    /// Who sent FIN.
+    /// Which sides sent FIN.
     pub(crate) fins: [bool; 2],
 }
 
@@ -53,7 +52,7 @@ impl Line {
         self.class.ends_with('L')
     }
 
-    /// The name our records use.
+    /// The name of the kind in our records.
     pub(crate) fn kind(&self) -> &'static str {
         match self.name.as_str() {
             "SEND" => "Send",
@@ -69,7 +68,7 @@ impl Line {
     }
 }
 
-/// Reads the listing of a capture.
+/// Parses the listing of a capture.
 pub(crate) fn listing(name: &str) -> Vec<Connection> {
     let text = std::fs::read_to_string(fixture(&format!("{name}.fpdu.txt"))).expect("listing");
     let mut connections = Vec::new();
@@ -96,7 +95,7 @@ pub(crate) fn listing(name: &str) -> Vec<Connection> {
     connections
 }
 
-/// An IPv6 address is written out in full there, and short and in brackets in ours.
+/// The listing has IPv6 addresses in full; our records have them short and in brackets.
 fn address(text: &str) -> String {
     let (host, port) = text.trim().rsplit_once(':').expect("port");
     let host: IpAddr = host.parse().expect("address");

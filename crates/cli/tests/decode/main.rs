@@ -1,6 +1,5 @@
-//! `verbena decode` from the outside: real captures, captures made here, and files that are none.
-//! Each module is one promise of the command; the helpers below them build and read what the promises are about.
-//! Nothing here reaches into the decoder beyond its public modules.
+//! `verbena decode` from the outside: real captures, captures made here, and files that are none. Each module tests one property of the
+//! command; the helpers build inputs and parse outputs. Only public modules of the decoder are used.
 
 mod captures;
 mod extensions;

@@ -1,6 +1,5 @@
-//! Captures made by hand: TCP connections as packets, in pcap or pcapng, over several link types.
-//! It promises well-formed packets with consistent numbers unless a test bends them.
-//! It refuses to know what the payload means.
+//! Captures made by hand: TCP connections as packets, in pcap or pcapng, over several link types. Packets are well-formed with consistent
+//! numbers unless a test changes them; the payload is not interpreted.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -22,7 +21,7 @@ pub(crate) const ACK: u8 = 0x10;
 pub(crate) const TO: usize = 0;
 pub(crate) const BACK: usize = 1;
 
-/// A connection whose packets are being written down.
+/// A connection whose packets are recorded.
 #[derive(Debug, Clone)]
 pub(crate) struct Net {
     /// IP packets in capture order.
@@ -66,7 +65,7 @@ impl Net {
         self
     }
 
-    /// One side sends bytes that the capture misses.
+    /// One side sends bytes that are not in the capture.
     pub(crate) fn miss(&mut self, dir: usize, bytes: &[u8]) -> &mut Net {
         self.seq[dir] = self.seq[dir].wrapping_add(bytes.len() as u32);
         self
@@ -83,7 +82,7 @@ impl Net {
         self
     }
 
-    /// Any packet at all.
+    /// Adds any packet.
     pub(crate) fn raw(&mut self, dir: usize, seq: u32, ack: u32, flags: u8, payload: &[u8]) {
         let mut tcp = Vec::new();
         tcp.extend(self.ports[dir].to_be_bytes());

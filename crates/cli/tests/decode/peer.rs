@@ -1,6 +1,5 @@
-//! The bytes peers send: startup frames and FPDUs, built with the codecs of `verbena-wire`.
-//! It promises conforming bytes with numbers of the test's choice.
-//! It refuses to know TCP.
+//! The bytes that peers send: startup frames and FPDUs, built with the codecs of `verbena-wire`. They conform to the protocols, with numbers
+//! that the test chooses.
 
 use verbena_wire::ddp::{Header, Tagged, Untagged};
 use verbena_wire::ext::Control;
@@ -8,7 +7,7 @@ use verbena_wire::mpa::{Enhanced, Flags, Frame, Kind, Phase, Revision, emit_fpdu
 use verbena_wire::rdmap::{Opcode, ReadRequest};
 use verbena_wire::{Mo, Msn, Qn, Stag, To};
 
-/// Checksums, and nothing else.
+/// Checksums, and no other flag.
 pub(crate) const CRC: Flags = Flags {
     markers: false,
     crc: true,
@@ -32,12 +31,12 @@ pub(crate) fn startup(kind: Kind, flags: Flags, block: Option<Enhanced>) -> Vec<
     out
 }
 
-/// One side's way of framing.
+/// The framing of one side.
 #[derive(Debug, Clone)]
 pub(crate) struct Framer {
     pub(crate) crc: bool,
     pub(crate) phase: Option<Phase>,
-    /// Control messages have numbers of their own.
+    /// Control messages are numbered separately.
     control: u32,
 }
 
@@ -111,7 +110,7 @@ impl Framer {
         self.fpdu(&header.into(), payload)
     }
 
-    /// Asks for `size` bytes into STag 0x77.
+    /// Requests `size` bytes into STag 0x77.
     pub(crate) fn read_request(&mut self, msn: u32, to: u64, size: u32) -> Vec<u8> {
         let request = ReadRequest {
             sink_stag: Stag::new(0x77),

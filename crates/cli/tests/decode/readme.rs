@@ -1,6 +1,5 @@
-//! What the fixtures' README says of each capture, as assertions.
-//! The listings say the same FPDU by FPDU; these tests say what the story is.
-//! They look at messages only.
+//! What the fixtures' README says about each capture, as assertions about its messages. The listings have the same information for each
+//! FPDU.
 
 use serde_json::Value;
 
@@ -144,12 +143,12 @@ fn eight_terminates_in_siws_layout_say_why() {
             (0, "DDP tagged buffer: invalid STag"),
             (1, "DDP tagged buffer: invalid STag"),
             (2, "DDP tagged buffer: base or bounds violation"),
-            // A Write without the right: siw says the STag is invalid.
+            // A Write without the right: siw reports an invalid STag.
             (3, "DDP tagged buffer: invalid STag"),
             (4, "RDMAP remote protection: invalid STag"),
             (5, "RDMAP remote protection: base or bounds violation"),
             (7, "DDP untagged buffer: no buffer available"),
-            // A Send too long for its receive: siw says there is none.
+            // A Send too long for its receive: siw reports that there is none.
             (8, "DDP untagged buffer: no buffer available"),
         ]
     );

@@ -1,6 +1,5 @@
-//! Every stream of every capture is read into values and written back as the same bytes.
-//! Startup frames, headers, fixed-size bodies and siw's Terminates all go through their value types.
-//! Only payload is carried over as it is.
+//! Every stream of every capture is parsed into values and emitted as the same bytes. Startup frames, headers, fixed-size bodies and siw's
+//! Terminates use their value types; only payload is copied.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -38,7 +37,7 @@ fn directions(name: &str) -> HashMap<(SocketAddr, SocketAddr), Vec<u8>> {
     bytes.collect()
 }
 
-/// Reads one ULPDU into values and writes them down again.
+/// Parses one ULPDU into values and emits them again.
 fn rewritten(ulpdu: &[u8]) -> Vec<u8> {
     let header = Header::parse(ulpdu).expect("header");
     let mut out = header.emit().to_vec();
@@ -55,10 +54,10 @@ fn rewritten(ulpdu: &[u8]) -> Vec<u8> {
     out
 }
 
-/// FPDUs whose padding siw did not clear, against RFC 5044 §4.1; receivers do not look at it.
+/// FPDUs whose padding siw did not clear, against RFC 5044 §4.1; receivers do not check it.
 const DIRTY_PADS: usize = 12;
 
-/// Puts a sender's own padding into a frame that has a checksum.
+/// Copies the sender's padding into a frame that has a checksum.
 fn restore_pad(frame: &mut [u8], pad: &[u8]) {
     let crc_at = frame.len() - 4;
     frame[crc_at - pad.len()..crc_at].copy_from_slice(pad);

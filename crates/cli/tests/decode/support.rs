@@ -1,6 +1,4 @@
-//! Running the real binary and finding the fixtures.
-//! It promises the exit code, both outputs and the JSON lines of a run.
-//! It refuses to interpret any of them.
+//! Runs the binary and finds the fixtures. A run has the exit code, both outputs and the JSON lines.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -58,7 +56,7 @@ impl Run {
         records
     }
 
-    /// The one violation there must be.
+    /// Checks that there is one violation; returns its message.
     pub(crate) fn violation(&self) -> String {
         assert_eq!(self.code, 1, "{self:?}");
         let found = self.of_kind("Violation");

@@ -1,6 +1,5 @@
-//! What lies below MPA must not matter: link types, IP versions, file formats, segmentation, loss, disorder, numbers.
-//! One short story is told in many ways, and every telling must decode to the same records.
-//! Where the capture itself has holes, that is said, and nobody is blamed.
+//! The layers below MPA do not matter: link types, IP versions, file formats, segmentation, loss, reordering, numbers. The same exchange is
+//! captured in many ways, and all must decode to the same records. Gaps of the capture itself are reported, and are no violations.
 
 use pcap_file::DataLink;
 use serde_json::Value;
@@ -20,7 +19,7 @@ const STORY: [&str; 8] = [
     "i2r Send",
 ];
 
-/// Who says what, in order.
+/// The bytes of each side, in order.
 fn lines() -> Vec<(usize, Vec<u8>)> {
     let (mut to, mut back) = (Framer::new(true, false), Framer::new(true, false));
     vec![
@@ -147,7 +146,7 @@ fn retransmissions_and_overlaps_are_told_once() {
 #[test]
 fn any_disorder_of_the_capture_is_put_right() {
     let net = told();
-    // Every pair of neighbours swapped, which puts answers before their questions.
+    // Every pair of neighbours swapped, which puts answers before their requests.
     for at in 0..net.packets.len() - 1 {
         let mut mixed = net.clone();
         mixed.packets.swap(at, at + 1);

@@ -1,9 +1,9 @@
-//! Wireshark's iWARP dissectors and `verbena decode` read the same FPDUs out of the same captures.
-//! Compared are ULPDU length, T, L, STag and TO or QN, MSN and MO, opcode, and what Read Requests and startup frames carry.
-//! Terminates are compared by header only: the dissector reads the layout of RFC 5040, and siw's has its nibbles swapped.
+//! Wireshark's iWARP dissectors and `verbena decode` find the same FPDUs in the same captures. Compared are ULPDU length, T, L, STag and TO
+//! or QN, MSN and MO, opcode, and the fields of Read Requests and startup frames. Terminates are compared by header only: the dissector
+//! parses the layout of RFC 5040, and siw's has its nibbles swapped.
 //!
-//! By default tshark does not put TCP segments that came out of order back in place and loses three of the 70 FPDUs
-//! of the capture with packet loss; the preference `tcp.reassemble_out_of_order` makes it find them all.
+//! By default tshark does not reorder TCP segments that came out of order, and misses three of the 70 FPDUs of the capture with packet loss;
+//! with the preference `tcp.reassemble_out_of_order` it finds them all.
 
 use std::process::Command;
 
@@ -51,7 +51,7 @@ impl Row {
     }
 }
 
-/// tshark's rows, or `None` where there is no tshark and nobody insists.
+/// tshark's rows, or `None` if there is no tshark and it is not required.
 fn dissected(name: &str, preference: &str) -> Option<Vec<Row>> {
     let mut command = Command::new("tshark");
     command.arg("-r").arg(fixture(&format!("{name}.pcap")));
@@ -80,7 +80,7 @@ fn dissected(name: &str, preference: &str) -> Option<Vec<Row>> {
     Some(rows.lines().map(row).collect())
 }
 
-/// A line per FPDU or startup frame, under the ports it travelled between.
+/// A line per FPDU or startup frame, with its ports.
 fn theirs(rows: &[Row]) -> Vec<String> {
     let mut out = Vec::new();
     for row in rows {
@@ -99,7 +99,7 @@ fn theirs(rows: &[Row]) -> Vec<String> {
                 row.number("iwarp_mpa.rej_flag", at),
             ));
         }
-        // Tagged and untagged fields stand in separate columns, each in the order of its own FPDUs.
+        // Tagged and untagged fields are in separate columns, each in the order of its own FPDUs.
         let (mut tagged, mut untagged, mut reads) = (0, 0, 0);
         for at in 0..row.all("iwarp_mpa.ulpdulength").len() {
             let opcode = row.number("iwarp_rdma.opcode", at);
@@ -207,7 +207,7 @@ fn opcode(name: &str) -> u8 {
     names.iter().position(|n| *n == name).expect("opcode") as u8
 }
 
-/// Lines by direction, in order: across directions a packet that completes several FPDUs has no fixed place.
+/// Lines by direction, in order: across directions a packet that completes several FPDUs has no fixed position.
 fn by_direction(mut lines: Vec<String>) -> Vec<String> {
     lines.sort_by_key(|line| line.split(' ').next().map(str::to_owned));
     lines

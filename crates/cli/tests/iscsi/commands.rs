@@ -1,4 +1,4 @@
-//! The sub-commands as a person types them: what they show, what they move, and how they fail.
+//! The sub-commands as a user types them: what they show, what they move, and how they fail.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -80,7 +80,7 @@ fn what_is_written_is_read_back() {
     let (url, other) = (tgt.url("", &target, 1), tgt.url("", &target, 2));
     let folder = Folder::new("written");
 
-    // Neither end lies between blocks.
+    // Neither end is at a block boundary.
     let data = noise(3_000_001, 1);
     let input = folder.with("input", &data);
     let mut expected = vec![0; 8 << 20];
@@ -103,7 +103,7 @@ fn what_is_written_is_read_back() {
     assert!(said.err.starts_with("3000001 bytes read in "), "{said:?}");
     assert!(bytes(&output) == data, "what was read differs");
 
-    // Through pipes, and of no length.
+    // Through pipes, with unknown length.
     let mut piped = command(&["write", &other, "--offset", "1m", "--quiet"]);
     let mut child = piped.stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(&data).unwrap();
@@ -192,7 +192,7 @@ fn failures_are_one_sentence() {
     let said = iscsi(&["inquiry", &fixed]).good();
     assert!(said.contains("write-protected  yes"), "{said}");
 
-    // A pipe is longer than the disk: what fits is there, and that it was not all is said.
+    // A pipe with more bytes than the disk: what fits is written, and an error reports the rest.
     let mut piped = command(&["write", &url, "--quiet"]);
     let piped = piped
         .stdin(std::fs::File::open(&big).unwrap())
@@ -205,7 +205,7 @@ fn failures_are_one_sentence() {
         "{said}"
     );
 
-    // Bad usage is another code.
+    // Bad usage has another exit code.
     for words in [
         &["read", "iscsi://"][..],
         &["read", "disk.img"],
@@ -271,7 +271,7 @@ fn an_interrupt_ends_long_work_in_good_order() {
     }
     let pid = Pid::from_child(&child);
     kill_process(pid, Signal::INT).unwrap();
-    // `timeout` tells the process and then its group: that is one wish, not two.
+    // `timeout` signals the process and then its group: that counts as one request.
     std::thread::sleep(Duration::from_millis(20));
     kill_process(pid, Signal::INT).unwrap();
     let begun = Instant::now();
@@ -286,7 +286,7 @@ fn an_interrupt_ends_long_work_in_good_order() {
     assert_eq!(tgt.sessions(), 0, "{}", tgt.shown());
 }
 
-/// Who dials somebody silent has begun nothing that would have to be ended in good order.
+/// A login in progress has nothing to end in order.
 #[test]
 fn an_interrupt_ends_a_login_at_once() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -313,7 +313,7 @@ fn an_interrupt_ends_a_login_at_once() {
         let (_dialled, _) = silent.accept().unwrap();
         std::thread::sleep(Duration::from_millis(200));
         let begun = Instant::now();
-        // Not SIGINT, which whoever was started in the background ignores until it has something to end in good order.
+        // Not SIGINT, which a process started in the background ignores until it installs its handler.
         kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
         let ended = child.wait_with_output().unwrap();
         assert!(begun.elapsed() < Duration::from_secs(3), "{words:?}");
@@ -321,7 +321,7 @@ fn an_interrupt_ends_a_login_at_once() {
     }
 }
 
-/// Output that nobody takes is a failure like others, and no panic.
+/// A failed write of the output is an error like others, and no panic.
 #[test]
 fn output_that_has_no_room_is_a_sentence() {
     let Some(mut tgt) = start() else { return };
@@ -348,7 +348,7 @@ fn output_that_has_no_room_is_a_sentence() {
     }
 }
 
-/// A range that the disk does not have costs nobody the file that was there.
+/// An existing file is not truncated if the range is not within the disk.
 #[test]
 fn a_wrong_range_does_not_empty_a_file() {
     let Some(mut tgt) = start() else { return };
@@ -368,7 +368,7 @@ fn a_wrong_range_does_not_empty_a_file() {
     assert_eq!(left, b"dear");
 }
 
-/// A typing error in an address does not put its password on the screen, and into the log of whoever runs this.
+/// The error about a wrong address does not contain its password, which would appear on the screen and in logs.
 #[test]
 fn nobody_sees_a_password() {
     let wrong = "iscsi://user%topsecret@127.0.0.1/none/1";
@@ -390,7 +390,7 @@ fn nobody_sees_a_password() {
     }
 }
 
-/// A name without a password, a password that others can read, and one that others can see.
+/// A name without a password, a password file that other users can read, and a password on the command line.
 #[test]
 fn passwords_come_from_files_and_the_environment() {
     use std::os::unix::fs::PermissionsExt;
@@ -399,7 +399,7 @@ fn passwords_come_from_files_and_the_environment() {
     let file = folder.file("password");
     std::fs::write(&file, "a secret of 16 b\nmore\n").unwrap();
     let open = |mode| std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
-    // Nobody listens there: what is wrong before that is said, and then that.
+    // No process listens there: earlier errors are reported first, then that one.
     let url = "iscsi://127.0.0.1:1/iqn.2026-01.test:x/1";
     let [with, none] = [
         &["inquiry", url, "--user", "me", "--password-file", &file][..],
@@ -433,7 +433,7 @@ fn passwords_come_from_files_and_the_environment() {
     assert!(said.contains("has a user already"), "{said}");
 }
 
-/// V2: the first device that does iSCSI is taken, and an adapter that has none says so.
+/// V2: the first device with iSCSI is used, and an adapter without one reports that.
 #[test]
 fn the_initiator_runs_on_a_device_that_is_for_it() {
     let Some(mut tgt) = start() else { return };

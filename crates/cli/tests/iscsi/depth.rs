@@ -1,4 +1,4 @@
-//! Many requests at once on one disk, of all lengths, in any order: what is read is what was written, and nothing was copied.
+//! Many requests at once on one disk, of all lengths, in any order: reads return what was written, and nothing was copied.
 
 use verbena_storage::session::Options;
 use verbena_storage::{Blocks, Extent, Failure, Place, Request, Unit};
@@ -12,7 +12,7 @@ const BLOCK: u64 = 512;
 const LONGEST: u64 = 4 * MIB;
 const DEPTH: usize = 64;
 
-/// One under way.
+/// An outstanding request.
 struct Shot {
     start: usize,
     len: usize,
@@ -27,7 +27,7 @@ fn length(dice: &mut Dice) -> u64 {
         .clamp(BLOCK, LONGEST)
 }
 
-/// Reads and writes of random extents, of which those under way do not touch each other.
+/// Reads and writes random extents; outstanding ones do not overlap.
 fn play(unit: &mut Unit, model: &mut [u8], requests: usize, dice: &mut Dice) {
     let slot = LONGEST as usize;
     let memory = unit.memory(DEPTH * slot).unwrap();
@@ -168,7 +168,7 @@ fn a_unit_says_no_in_words() {
         unit.close().unwrap();
         result
     };
-    // The library's sweeps would not ask: this is the target's own answer.
+    // Without the checks of the library's sweeps: this is the target's own answer.
     let beyond = ask(1, |into| Request::Read {
         at: Extent {
             lba: 2048,

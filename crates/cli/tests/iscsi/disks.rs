@@ -1,4 +1,4 @@
-//! A disk of a target as a network block device: a file system goes there, comes back, and is whole.
+//! A disk of a target as a network block device: a file system is copied there and back, and is intact.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -40,7 +40,7 @@ impl Nbd {
         Nbd { child, uri, socket }
     }
 
-    /// Ends it as Ctrl-C does.
+    /// Ends it with SIGINT.
     fn end(mut self) {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
         let begun = Instant::now();
@@ -73,7 +73,7 @@ fn tree(folder: &Folder) -> String {
     root
 }
 
-/// The file system in this file is whole, and holds the tree.
+/// Checks that the file system in this file is intact, and holds the tree.
 fn whole(folder: &Folder, image: &str, root: &str) {
     other("e2fsck", "e2fsprogs", &["-fn", image])
         .unwrap()
@@ -131,7 +131,7 @@ fn a_file_system_goes_through_and_is_whole() {
     whole(&folder, &back, &root);
     served.end();
 
-    // And past NBD.
+    // And without NBD.
     let direct = folder.file("direct");
     iscsi(&["copy", &url, &direct]).good();
     assert!(bytes(&direct) == bytes(&image), "the disk differs");
@@ -171,7 +171,7 @@ fn a_file_system_is_made_on_the_disk_itself() {
     let root = tree(&folder);
     let made = other("mkfs.ext4", "e2fsprogs", &["-q", "-F", "-d", &root, &disk]);
     let checked = other("e2fsck", "e2fsprogs", &["-fn", &disk]);
-    // A file system that is mounted outlives its test: it goes first, whatever came out.
+    // A mounted file system would outlive its test: it is unmounted first in any case.
     let gone = other("umount", "mount", &[&point]);
     let ended = mount.wait().unwrap();
     made.unwrap().good();

@@ -1,4 +1,4 @@
-//! Targets that go away and units that are reset while requests are under way: nothing acknowledged is lost, and everything ends.
+//! Targets that go away and units that are reset while requests are outstanding: nothing acknowledged is lost, and every request completes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use crate::target::{Carrier, Tgt};
 use crate::tool::{Dice, iscsi, open, some};
 
 const MIB: u64 = 1 << 20;
-/// Bytes of what is numbered.
+/// Bytes of a numbered page.
 const PAGE: usize = 4096;
 const PAGES: usize = 1024;
 const DEPTH: usize = 32;
 
-/// A page of this number in its edition; both stand everywhere in it.
+/// The contents of a page with this number and edition, which repeat in it.
 fn page(number: usize, edition: u64) -> Vec<u8> {
     let mut page = Vec::with_capacity(PAGE);
     while page.len() < PAGE {
@@ -25,9 +25,9 @@ fn page(number: usize, edition: u64) -> Vec<u8> {
     page
 }
 
-/// Writes numbered pages at depth until told to end, whatever happens in between.
+/// Writes numbered pages at depth until it is told to end, whatever fails in between.
 struct Scribe {
-    /// The last edition of each page that was acknowledged, and the last that was sent.
+    /// The last acknowledged edition of each page, and the last one sent.
     kept: Vec<(u64, u64)>,
     acknowledged: u64,
     failed: Vec<Failure>,
@@ -42,7 +42,7 @@ impl Scribe {
         }
     }
 
-    /// `between` may do something to the unit each time something has ended.
+    /// `between` is called after completions, and may act on the unit.
     fn write(&mut self, unit: &mut Unit, mut between: impl FnMut(&mut Unit, u64) -> bool) {
         let memory = unit.memory(DEPTH * PAGE).unwrap();
         let (mut under_way, mut done) = (vec![None; DEPTH], Vec::new());
@@ -92,7 +92,7 @@ impl Scribe {
         }
     }
 
-    /// Every acknowledged page is there, or a later edition of which nobody heard.
+    /// Checks that every acknowledged page is there, or a later edition that was not acknowledged.
     fn check(&self, disk: &[u8]) {
         for (number, (kept, sent)) in self.kept.iter().enumerate() {
             let found = &disk[number * PAGE..][..PAGE];
@@ -131,7 +131,7 @@ fn no_acknowledged_write_is_lost_with_its_target() {
                 count.store(acknowledged, Ordering::Relaxed);
                 over.load(Ordering::Relaxed)
             });
-            // What is there is what the session sees, too.
+            // The session reads the same.
             let memory = unit.memory(PAGE).unwrap();
             let mut done = Vec::new();
             let at = Extent { lba: 0, blocks: 1 };
@@ -148,7 +148,7 @@ fn no_acknowledged_write_is_lost_with_its_target() {
             unit.close().unwrap();
             scribe
         });
-        // A target starts on this thread, since it ends with the one that started it.
+        // The target is started on this thread, since it ends with the thread that started it.
         for _ in 0..3 {
             let goal = count.load(Ordering::Relaxed) + 2000;
             let end = Instant::now() + Duration::from_secs(30);
@@ -247,7 +247,7 @@ fn a_reset_during_requests_loses_none_of_them() {
         if acknowledged / 500 > resets {
             resets += 1;
             match resets % 2 {
-                // Ours, and somebody else's, of which the unit tells us by attention.
+                // Our own reset, and one of another initiator, which the unit reports by a unit attention.
                 0 => unit.session().reset_unit(lun).unwrap(),
                 _ => assert_eq!(iscsi(&["reset", &url]).good(), "unit 1 was reset\n"),
             }
@@ -264,7 +264,7 @@ fn a_reset_during_requests_loses_none_of_them() {
     scribe.check(&std::fs::read(file).unwrap());
 }
 
-/// Requests that are cancelled at any moment end once, as done or as cancelled, and those that were done are there.
+/// Requests that are cancelled at any time complete once, as done or as cancelled, and the data of those done is there.
 #[test]
 fn cancelled_requests_disturb_no_others() {
     let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
@@ -312,7 +312,7 @@ fn a_lost_connection_is_no_sign_of_life() {
     tgt.lun(&target, 1, MIB);
     let mut unit = open(&tgt.url("", &target, 1), Options::default());
     unit.session().ping().unwrap();
-    // The session comes back by itself, and may do so within the same ping.
+    // The session is restored automatically, possibly within the same ping.
     tgt.kill();
     tgt.restart();
     let lost = unit.session().ping();
@@ -327,7 +327,7 @@ fn a_lost_connection_is_no_sign_of_life() {
     unit.close().unwrap();
 }
 
-/// Long reads, every other one of which is cancelled as soon as it was sent: the target has most of them still to do.
+/// Every other long read is cancelled as soon as it was sent: the target has not executed most of them.
 #[test]
 fn long_requests_are_cancelled_on_their_way() {
     let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {

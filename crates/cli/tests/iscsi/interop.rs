@@ -1,4 +1,4 @@
-//! Another initiator at the same disk: libiscsi's programs, and one of a few lines on libiscsi (`blocks.c`).
+//! Another initiator at the same disk: libiscsi's programs, and a small one that uses libiscsi (`blocks.c`).
 
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -34,7 +34,7 @@ fn libiscsi_sees_the_same_disks() {
     assert!(theirs.contains(&target.name) && ours.contains(&target.name));
 }
 
-/// The other initiator, compiled; none if libiscsi's headers are missing.
+/// The compiled other initiator; `None` if libiscsi's headers are missing.
 fn blocks(folder: &Folder) -> Option<String> {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/iscsi/blocks.c");
     let program = folder.file("blocks");

@@ -1,5 +1,5 @@
-//! The target over iSER (RFC 7145, M22): tgtd on our libraries, which it takes for those of an adapter; with libiscsi on them too, and
-//! with our own initiator.
+//! The target over iSER (RFC 7145, M22): tgtd on our libraries in place of an adapter's; with libiscsi on them, too, and with our own
+//! initiator.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use crate::target::{Carrier, INITIATOR, Target, Tgt};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: usize = 512;
-/// What a loaded machine may take for one request.
+/// Time limit of one request on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Each test with tgtd in both personalities of the adapter.
+/// Runs each test with tgtd in both personalities of the adapter.
 macro_rules! both {
     ($($name:ident)*) => {
         mod roce {
@@ -89,7 +89,7 @@ fn what_is_written_is_in_the_file(mut tgt: Tgt) {
     assert_ne!(std::fs::read(&file).unwrap(), vec![0; 64 << 20]);
 }
 
-/// Our own initiator, with its own name.
+/// Options of our initiator, with its own name.
 fn options() -> Options {
     Options {
         initiator: INITIATOR.to_owned(),
@@ -103,7 +103,7 @@ fn open(tgt: &Tgt, target: &Target, options: Options) -> Unit {
     Unit::open(&device, &address, options).unwrap_or_else(|why| panic!("{why}\n{}", tgt.log()))
 }
 
-/// Waits until so many requests are done.
+/// Waits until this number of requests has completed.
 fn finish(unit: &mut Unit, wanted: usize) -> Vec<Done> {
     let (mut done, end) = (Vec::new(), Instant::now() + PATIENCE);
     while done.len() < wanted {
@@ -114,7 +114,7 @@ fn finish(unit: &mut Unit, wanted: usize) -> Vec<Done> {
     done
 }
 
-/// One request with so many bytes; how it ended.
+/// Executes one request; returns its result.
 fn run(unit: &mut Unit, request: Request) -> Result<(), Failure> {
     unit.submit(0, request).unwrap();
     finish(unit, 1).remove(0).result
@@ -127,14 +127,14 @@ fn extent(lba: u64, len: usize) -> Extent {
     }
 }
 
-/// Bytes that look like nothing in particular.
+/// Pseudo-random bytes.
 fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut dice = Dice(seed);
     let words = (0..len.div_ceil(8)).flat_map(|_| dice.roll().to_le_bytes());
     words.take(len).collect()
 }
 
-/// Numbers that are the same each time.
+/// Reproducible pseudo-random numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -169,7 +169,7 @@ fn our_initiator_finds_targets_and_units(mut tgt: Tgt) {
     unit.close().unwrap();
 }
 
-/// tgtd frees a connection when the time after its end is over, which iWARP's connection managers do not tell.
+/// tgtd frees a connection at the TIMEWAIT_EXIT event, which iWARP connection managers do not raise.
 #[test]
 fn a_session_that_has_ended_is_forgotten() {
     on(Carrier::Iser, |mut tgt| {
@@ -186,7 +186,7 @@ fn a_session_that_has_ended_is_forgotten() {
     });
 }
 
-/// Lengths from one block to 512 KiB at depth 64. Data moves by RDMA alone.
+/// Lengths from one block to 512 KiB at depth 64. Data is transferred by RDMA only.
 fn many_requests_at_once_are_all_as_they_should_be(mut tgt: Tgt) {
     let target = tgt.target();
     let size = 32 << 20;

@@ -1,4 +1,4 @@
-//! What is agreed on at login: digests and who is who.
+//! Negotiation at login: digests and authentication.
 
 use verbena_storage::session::Options;
 
@@ -26,7 +26,7 @@ fn digests_protect_what_moves() {
             "{}?header_digest={h}&data_digest={d}",
             tgt.url("", &target, 1)
         );
-        // Who says nothing about them has what the target was told to insist on.
+        // Without digests in the address, those that the target requires apply.
         let mut unit = open(&tgt.url("", &target, 1), Options::default());
         let terms = unit.session().settled().terms;
         assert_eq!((terms.header_digest, terms.data_digest), (header, payload));
@@ -49,7 +49,7 @@ fn digests_protect_what_moves() {
             "the disk differs"
         );
     }
-    // A target without them is no target for who wants them.
+    // An initiator that requires them does not accept a target without them.
     let target = tgt.target();
     tgt.lun(&target, 1, MIB);
     let url = format!("{}?data_digest=crc32c", tgt.url("", &target, 1));

@@ -1,7 +1,6 @@
-//! Debian's tgtd as a test's own SCSI target, over TCP or, on our drop-in libraries, over iSER.
-//! Each has its folder, its control socket and its portal, so any number run beside each other and no system state is touched;
-//! dropping it, also in a panic, ends the process and removes the folder. It includes nothing of its test program, so that
-//! tests of other crates can take it in by its path.
+//! Debian's tgtd as the SCSI target of a test, over TCP or, on our drop-in libraries, over iSER. Each has its own folder, control socket
+//! and portal, so that several can run in parallel and no system state is changed; a drop, also in a panic, ends the process and removes
+//! the folder. The file uses nothing of its test program, so that tests of other crates can include it by its path.
 
 #![allow(dead_code, unreachable_pub, reason = "every test program uses a part")]
 
@@ -12,23 +11,23 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a loaded machine may take to start or stop a program.
+/// Time limit for starting or stopping a program on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// No call of a program takes longer, in seconds: a target that hangs must not hang its test.
+/// Time limit of a call of a program, in seconds: a target that hangs must not hang its test.
 const LONGEST: &str = "60";
-/// The port that iSCSI is known by; further targets of a process have those after it.
+/// The port of iSCSI; further targets of a process have those after it.
 const ISCSI: u16 = 3260;
-/// Where ports for iSER begin. tgtd keeps that port in a signed 16-bit word, so 32767 is the last one it can be told;
-/// there the kernel's choice of ports for clients begins on most machines.
+/// The first port for iSER. tgtd keeps that port in a signed 16-bit word, so 32767 is the last possible one; the kernel's ephemeral ports
+/// begin there on most machines.
 const ISER_FIRST: u16 = 16_384;
 const ISER_LAST: u16 = 32_767;
-/// How many ports for iSER are tried before somebody else is to blame.
+/// Ports for iSER that are tried before the test fails.
 const TRIES: u32 = 20;
 
-/// The initiator that targets over iSER let in.
+/// The initiator that targets over iSER admit.
 pub const INITIATOR: &str = "iqn.2026-01.test.verbena:initiator";
 
-/// What the fixture starts, with its Debian package.
+/// Programs that the fixture starts, with their Debian packages.
 const PROGRAMS: [(&str, &str); 5] = [
     ("tgtd", "tgt"),
     ("tgtadm", "tgt"),
@@ -37,18 +36,18 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("timeout", "coreutils"),
 ];
 
-/// What carries SCSI.
+/// The transport of SCSI.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Carrier {
     Tcp,
-    /// With the command `verbena`, which puts the drop-in libraries under tgtd.
+    /// With the command `verbena`, which runs tgtd on the drop-in libraries.
     Iser(PathBuf),
     /// The same in the `iwarp` personality.
     Iwarp(PathBuf),
 }
 
 impl Carrier {
-    /// As tgtadm calls it, and as the scheme of libiscsi's addresses.
+    /// Its name in tgtadm, and as the scheme of libiscsi's addresses.
     pub fn name(&self) -> &'static str {
         match self {
             Carrier::Tcp => "iscsi",
@@ -56,7 +55,7 @@ impl Carrier {
         }
     }
 
-    /// The command that runs others on our libraries.
+    /// The command that runs programs on our libraries.
     fn verbena(&self) -> Option<(&Path, &[&str])> {
         match self {
             Carrier::Tcp => None,
@@ -66,7 +65,7 @@ impl Carrier {
     }
 }
 
-/// A folder that goes when this is dropped.
+/// A folder that is removed on drop.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -75,22 +74,22 @@ impl Drop for Folder {
     }
 }
 
-/// A running tgtd with what it was told.
+/// A running tgtd with its configuration.
 pub struct Tgt {
-    /// Among those of this process.
+    /// Its number in this process.
     number: u32,
     carrier: Carrier,
     portal: SocketAddr,
-    /// None between [`Tgt::kill`] and [`Tgt::restart`].
+    /// `None` between [`Tgt::kill`] and [`Tgt::restart`].
     child: Option<Child>,
-    /// Everything tgtadm was asked to do, to be asked again of a successor.
+    /// All configuration commands, which are repeated after a restart.
     told: Vec<Vec<String>>,
     targets: u32,
-    /// The last to go.
+    /// Dropped last.
     folder: Folder,
 }
 
-/// A target that [`Tgt::target`] made.
+/// A target created by [`Tgt::target`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     pub tid: u32,
@@ -98,7 +97,7 @@ pub struct Target {
 }
 
 impl Tgt {
-    /// Starts one; nothing, said loudly, if a program is missing (in CI that is a failure).
+    /// Starts one; `None`, with a message, if a program is missing (in CI that is a failure).
     pub fn start(carrier: Carrier) -> Option<Tgt> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if let Some(why) = lacking(&carrier) {
@@ -125,7 +124,7 @@ impl Tgt {
         Some(tgt)
     }
 
-    /// iSER has no address of its own in tgtd, only a port at all of them; somebody may take it before tgtd does.
+    /// iSER has no address of its own in tgtd, only a port at all of them; another process may bind it before tgtd does.
     fn up_somewhere(&mut self) {
         let range = u32::from(ISER_LAST - ISER_FIRST) + 1;
         let start = std::process::id()
@@ -146,12 +145,12 @@ impl Tgt {
         panic!("no port for iSER after {TRIES} tries: {}", self.log());
     }
 
-    /// Starts the process and waits until it takes orders; whether its portal is there.
+    /// Starts the process and waits until it accepts commands; returns whether it has its portal.
     fn up(&mut self) -> bool {
         let mut log = File::options();
         let log = log.create(true).append(true);
         let log = log.open(self.folder.0.join("log")).unwrap();
-        // It goes with the thread that started it, should the test be killed: it takes no notice of SIGTERM.
+        // It is killed with the thread that started it, in case the test is killed: it ignores SIGTERM.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]);
         if let Some((verbena, words)) = self.carrier.verbena() {
@@ -161,7 +160,7 @@ impl Tgt {
         let tcp = own_place(self.number);
         command.arg("--iscsi").arg(format!("portal={tcp}"));
         if self.carrier != Carrier::Tcp {
-            // No pings: a test that wants one sends it. The pool is the smallest that tgtd takes.
+            // No pings: a test that wants one sends it. The pool is the smallest that tgtd accepts.
             let port = self.portal.port();
             let options = format!("port={port},nop=off,pool_sz_mb=128");
             command.arg("--iser").arg(options);
@@ -179,7 +178,7 @@ impl Tgt {
             std::thread::sleep(Duration::from_millis(2));
         }
         match self.carrier {
-            // It goes on without a portal whose address is taken.
+            // tgtd continues without a portal whose address is in use.
             Carrier::Tcp => {
                 let (_, said) = self.ask(&["--lld", "iscsi", "--mode", "portal", "--op", "show"]);
                 said.contains(&format!("{},", self.portal))
@@ -191,12 +190,12 @@ impl Tgt {
         }
     }
 
-    /// tgtd appends its control port's number to it.
+    /// The control socket; tgtd appends its control port's number to it.
     fn socket(&self) -> PathBuf {
         self.folder.0.join("control")
     }
 
-    /// Runs tgtadm: whether it succeeded, and what it said.
+    /// Runs tgtadm; returns whether it succeeded, and its output.
     fn ask(&self, words: &[&str]) -> (bool, String) {
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", LONGEST, "tgtadm"]).args(words);
@@ -205,7 +204,7 @@ impl Tgt {
         (ran.status.success(), both(&ran))
     }
 
-    /// Asks for something that a successor is to have too.
+    /// Runs a configuration command, and records it for a restart.
     fn tell(&mut self, words: &[&str]) {
         let mut all = vec!["--lld", self.carrier.name()];
         all.extend(words);
@@ -215,7 +214,7 @@ impl Tgt {
             .push(all.iter().map(ToString::to_string).collect());
     }
 
-    /// A target without units, open to everybody; over iSER to [`INITIATOR`] alone.
+    /// A target without units, open to every initiator; over iSER to [`INITIATOR`] only.
     pub fn target(&mut self) -> Target {
         self.targets += 1;
         let target = Target {
@@ -228,14 +227,14 @@ impl Tgt {
         let bind = ["--mode", "target", "--op", "bind", "--tid", &tid];
         self.tell(&[&bind[..], &["--initiator-address", "ALL"]].concat());
         if self.carrier != Carrier::Tcp {
-            // There tgtd wants the name on a list too, and says "target not found" to others; "ALL" is no name.
+            // Over iSER tgtd also requires the name on a list, and answers "target not found" to others; "ALL" is no name.
             self.tell(&[&bind[..], &["--initiator-name", INITIATOR]].concat());
         }
         target
     }
 
-    /// A unit with so many bytes, which are zero at first; units count from 1, since tgtd keeps 0 for itself.
-    /// Answers with the file that holds the bytes.
+    /// A unit with this number of bytes, initially zero; units are counted from 1, since tgtd uses 0 itself. Returns the file that holds the
+    /// bytes.
     pub fn lun(&mut self, target: &Target, lun: u16, bytes: u64) -> PathBuf {
         let file = self.folder.0.join(format!("t{}-l{lun}", target.tid));
         File::create_new(&file).unwrap().set_len(bytes).unwrap();
@@ -247,7 +246,7 @@ impl Tgt {
         file
     }
 
-    /// The same bytes once more, as unit 1 of a target that is reached over TCP; where that is, and the target.
+    /// The same bytes as unit 1 of a second target over TCP; returns its address, and the target.
     pub fn also_over_tcp(&mut self, file: &Path) -> (SocketAddr, Target) {
         let carrier = core::mem::replace(&mut self.carrier, Carrier::Tcp);
         let target = self.target();
@@ -259,7 +258,7 @@ impl Tgt {
         (own_place(self.number), target)
     }
 
-    /// Makes a unit refuse to be written.
+    /// Makes a unit write-protected.
     pub fn read_only(&mut self, target: &Target, lun: u16) {
         let (tid, unit) = (target.tid.to_string(), lun.to_string());
         let update = ["--mode", "logicalunit", "--op", "update", "--tid", &tid];
@@ -267,25 +266,26 @@ impl Tgt {
         self.tell(&[&update[..], &rest].concat());
     }
 
-    /// Sets a parameter of a target, by its name in the login, for sessions to come.
+    /// Sets a parameter of a target, by its name in the login, for later sessions.
     pub fn set(&mut self, target: &Target, key: &str, value: &str) {
         let tid = target.tid.to_string();
         let update = ["--mode", "target", "--op", "update", "--tid", &tid];
         self.tell(&[&update[..], &["--name", key, "--value", value]].concat());
     }
 
-    /// Both digests. tgtd then insists: it asks who does not offer them, and agrees to None only if nothing else is offered.
+    /// Both digests. tgtd then requires them: it requests them from an initiator that does not offer them, and agrees to None only if nothing
+    /// else is offered.
     pub fn digests(&mut self, target: &Target) {
         self.set(target, "HeaderDigest", "CRC32C");
         self.set(target, "DataDigest", "CRC32C");
     }
 
-    /// CHAP: initiators must show that they know this.
+    /// CHAP: initiators must authenticate with these credentials.
     pub fn account(&mut self, target: &Target, user: &str, password: &str) {
         self.bind_account(target, user, password, &[]);
     }
 
-    /// CHAP the other way: what the target shows to those who ask.
+    /// Mutual CHAP: the target's own credentials.
     pub fn own_account(&mut self, target: &Target, user: &str, password: &str) {
         self.bind_account(target, user, password, &["--outgoing"]);
     }
@@ -298,38 +298,38 @@ impl Tgt {
         self.tell(&[&bind[..], &["--user", user], way].concat());
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn portal(&self) -> SocketAddr {
         self.portal
     }
 
-    /// A unit's address as libiscsi writes it; `who` is nothing or `user%password`.
+    /// A unit's address in libiscsi's form; `who` is empty or `user%password`.
     pub fn url(&self, who: &str, target: &Target, lun: u16) -> String {
         let at = if who.is_empty() { "" } else { "@" };
         let (scheme, portal, name) = (self.carrier.name(), self.portal, &target.name);
         format!("{scheme}://{who}{at}{portal}/{name}/{lun}")
     }
 
-    /// What tgtd said so far, its predecessors here too.
+    /// Its output so far, that before a restart included.
     pub fn log(&self) -> String {
         let said = std::fs::read(self.folder.0.join("log")).unwrap_or_default();
         String::from_utf8_lossy(&said).into_owned()
     }
 
-    /// What tgtadm shows about targets: units, accounts, sessions.
+    /// tgtadm's description of targets: units, accounts, sessions.
     pub fn shown(&self) -> String {
         let lld = self.carrier.name();
         self.ask(&["--lld", lld, "--mode", "target", "--op", "show"])
             .1
     }
 
-    /// How often initiators are connected.
+    /// The number of sessions.
     pub fn sessions(&self) -> usize {
         let shown = self.shown();
         shown.lines().filter(|l| l.contains("I_T nexus: ")).count()
     }
 
-    /// Ends it as a power failure would; its units' bytes stay.
+    /// Kills it with SIGKILL; the bytes of its units stay.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
@@ -337,8 +337,8 @@ impl Tgt {
         }
     }
 
-    /// Another one in its place: the same portal, targets, units and accounts. Initiators are let in last, so that none that
-    /// comes back sees a target without its units.
+    /// Starts it again with the same portal, targets, units and accounts. Initiators are admitted last, so that a session that reconnects sees no
+    /// target without its units.
     pub fn restart(&mut self) {
         self.kill();
         assert!(self.up(), "the portal is gone: {}", self.log());
@@ -351,7 +351,7 @@ impl Tgt {
         }
     }
 
-    /// A program of libiscsi, where the carrier is: whether it succeeded, and what it said.
+    /// Runs a program of libiscsi on the same transport; returns whether it succeeded, and its output.
     pub fn client(&self, words: &[&str]) -> (bool, String) {
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", LONGEST]);
@@ -372,9 +372,9 @@ impl Drop for Tgt {
     }
 }
 
-/// A place in the loopback network that no other process takes, nor another target of this one.
+/// A loopback address and port that no other process uses, nor another target of this one.
 fn own_place(n: u32) -> SocketAddr {
-    // Processes have numbers of 22 bits at the most; what begins with 127.0 is everybody's.
+    // Process ids have 22 bits at most; addresses that begin with 127.0 are used by other programs.
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     let port = ISCSI + u16::try_from(n).unwrap();
     SocketAddr::from((Ipv4Addr::new(127, 128 | high, middle, low), port))
@@ -385,7 +385,7 @@ fn both(ran: &Output) -> String {
     String::from_utf8_lossy(said).into_owned() + &String::from_utf8_lossy(complained)
 }
 
-/// What is not there.
+/// A message about a missing program, if there is one.
 fn lacking(carrier: &Carrier) -> Option<String> {
     let absent = |program: &str| {
         let ran = Command::new(program).arg("--version").output();
@@ -407,7 +407,7 @@ fn dropin(verbena: &Path) -> PathBuf {
     verbena.parent().unwrap().parent().unwrap().join("dropin")
 }
 
-/// Loudly; and where nobody reads it, as a failure.
+/// Reports a skipped test; in CI, fails.
 fn skip(why: &str) {
     let ci = std::env::var("CI").is_ok_and(|v| !matches!(v.as_str(), "" | "0" | "false"));
     assert!(!ci, "{why}");

@@ -1,4 +1,4 @@
-//! The target over TCP: what the fixture promises, seen by libiscsi's programs.
+//! The target over TCP: the functions of the fixture, checked with libiscsi's programs.
 
 use std::path::Path;
 

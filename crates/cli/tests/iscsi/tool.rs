@@ -8,10 +8,10 @@ use verbena::{Config, Device};
 use verbena_storage::session::Options;
 use verbena_storage::{Blocks, Done, Unit};
 
-/// No program of a test takes longer, in seconds.
+/// Time limit of a program, in seconds.
 const LONGEST: &str = "60";
 
-/// What a program said, and how it ended.
+/// The output of a program, and its exit status.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: Option<i32>,
@@ -28,19 +28,19 @@ impl Said {
         }
     }
 
-    /// It succeeded; its output.
+    /// Checks that it succeeded; returns its output.
     #[track_caller]
     pub(crate) fn good(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
         self.out
     }
 
-    /// It failed with one sentence on standard error, and nothing else anywhere.
+    /// Checks that it failed with one sentence on standard error, and no other output.
     #[track_caller]
     pub(crate) fn sentence(self) -> String {
         assert_eq!(self.code, Some(1), "{self:?}");
         assert_eq!(self.out, "", "{self:?}");
-        // A password in an address of a test is warned of.
+        // A password in an address of a test causes a warning.
         let warned = |line: &&str| !line.starts_with("verbena: warning: ");
         let rest: Vec<&str> = self.err.lines().filter(warned).collect();
         let rest = rest.join("\n");
@@ -69,7 +69,7 @@ pub(crate) fn iscsi(args: &[&str]) -> Said {
     Said::new(&command(args).output().unwrap())
 }
 
-/// Another program, if it is there.
+/// Runs another program, if it exists.
 pub(crate) fn other(program: &str, package: &str, args: &[&str]) -> Option<Said> {
     let there = Command::new(program).arg("--version").output();
     if let Err(error) = there {
@@ -83,14 +83,14 @@ pub(crate) fn other(program: &str, package: &str, args: &[&str]) -> Option<Said>
     Some(Said::new(&command.stdin(Stdio::null()).output().unwrap()))
 }
 
-/// Loudly; and where nobody reads it, as a failure.
+/// Reports a skipped test; in CI, fails.
 pub(crate) fn skip(why: &str) {
     let ci = std::env::var("CI").is_ok_and(|v| !matches!(v.as_str(), "" | "0" | "false"));
     assert!(!ci, "{why}");
     eprintln!("SKIPPED: {why}");
 }
 
-/// A folder of one test, gone afterwards.
+/// A folder of one test, removed on drop.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
@@ -123,7 +123,7 @@ pub(crate) fn bytes(path: impl AsRef<Path>) -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
-/// Numbers that follow from a seed (splitmix64).
+/// Pseudo-random numbers from a seed (splitmix64).
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -139,7 +139,7 @@ impl Dice {
     }
 }
 
-/// Bytes that differ everywhere.
+/// Pseudo-random bytes.
 pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut dice = Dice(seed);
     let mut noise = Vec::with_capacity(len + 8);
@@ -156,7 +156,7 @@ pub(crate) fn open(url: &str, options: Options) -> Unit {
     Unit::open(&device, &url.parse().unwrap(), options).unwrap()
 }
 
-/// Waits until something has completed, and adds it.
+/// Waits until something has completed, and appends it.
 pub(crate) fn some(unit: &mut Unit, done: &mut Vec<Done>) {
     let end = std::time::Instant::now() + Duration::from_secs(40);
     while done.is_empty() {

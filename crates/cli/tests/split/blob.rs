@@ -1,4 +1,4 @@
-//! A large file that nobody can guess, made once, and its checksum.
+//! A large pseudo-random file, made once, and its checksum.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -6,17 +6,17 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Bytes of it.
+/// Its length in bytes.
 const LENGTH: usize = 200_000_000;
-/// Where it is, as a web server of its folder calls it.
+/// Its path on a web server of its folder.
 pub(crate) const NAME: &str = "blob";
 
-/// The folder that it is in; below `target`, where the next run finds it again.
+/// Its folder, below `target`, so that later runs reuse it.
 pub(crate) fn folder() -> &'static Path {
     Path::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/split"))
 }
 
-/// Its SHA-256; it is made if it is not there.
+/// Its SHA-256; makes the file if it does not exist.
 pub(crate) fn checksum() -> &'static str {
     static SUM: OnceLock<String> = OnceLock::new();
     SUM.get_or_init(|| {
@@ -35,7 +35,7 @@ pub(crate) fn checksum() -> &'static str {
 
 fn make(path: &Path) {
     std::fs::create_dir_all(folder()).unwrap();
-    // Others may make it at the same time, so it gets its name when it is whole.
+    // Several processes may make it at the same time, so it is renamed when it is complete.
     let young = path.with_extension(std::process::id().to_string());
     let mut file = BufWriter::with_capacity(1 << 20, File::create(&young).unwrap());
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;

@@ -1,4 +1,4 @@
-//! Cables that are pulled, strangers, and leaving in good order.
+//! Links that fail, peers that are no hosts, and disconnecting in good order.
 
 use std::io::Write;
 use std::net::{TcpStream, UdpSocket};
@@ -12,7 +12,7 @@ use crate::program::{Running, answers, ping, sh};
 use crate::space::until;
 use crate::world::{LAN, Way, World, alone, privileged};
 
-/// The LAN's cable: pulled at its far end, and its interface switched off at ours.
+/// The LAN's link: down at its far end, and the interface down at ours.
 #[test]
 fn a_pulled_cable_is_seen_by_hosts() {
     privileged("faults::a_pulled_cable_is_seen_by_hosts", || {
@@ -31,17 +31,17 @@ fn a_pulled_cable_is_seen_by_hosts() {
             assert_eq!(world.status("unit", "lan0")["link"], false);
             space.ip(&format!("link set {end} up"));
             world.until_up(1);
-            // IPv6 addresses go with an interface that is switched off, IPv4 addresses stay.
+            // An interface that is set down loses its IPv6 addresses, but not its IPv4 addresses.
             until("frames pass again", || answers(world.host(1), LAN));
             ping(world.host(1), LAN, 50);
         }
         assert!(!unit.is_over());
-        // Nobody had to connect again for it.
+        // The connection was not affected.
         assert_eq!(world.status("host", "net1")["connections"], 1);
     });
 }
 
-/// The fabric's cable: the host is alone, and comes back by itself.
+/// The fabric's link: the host loses its unit, and connects again by itself.
 #[test]
 fn a_fabric_that_fails_comes_back() {
     privileged("faults::a_fabric_that_fails_comes_back", || {
@@ -57,7 +57,7 @@ fn a_fabric_that_fails_comes_back() {
     });
 }
 
-/// Whoever is no host of ours is turned away; nobody else notices.
+/// A peer that is not a host is rejected; hosts are not affected.
 #[test]
 fn strangers_are_turned_away() {
     privileged("faults::strangers_are_turned_away", || {
@@ -69,7 +69,7 @@ fn strangers_are_turned_away() {
             world.host(2).run(|| {
                 for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 3000], b""] {
                     let mut stream = TcpStream::connect(("10.77.2.1", 7471)).unwrap();
-                    // It may be turned away before it is through.
+                    // It may be rejected before all is written.
                     let _ = stream.write_all(garbage);
                 }
                 let device = Device::open().unwrap();
@@ -96,7 +96,7 @@ fn strangers_are_turned_away() {
     });
 }
 
-/// However many strangers come, the journal stays short.
+/// However many requests are rejected, the log stays short.
 #[test]
 fn many_strangers_do_not_fill_the_journal() {
     privileged("faults::many_strangers_do_not_fill_the_journal", || {
@@ -118,11 +118,11 @@ fn many_strangers_do_not_fill_the_journal() {
     });
 }
 
-/// A host whose address changes: its old socket leads nowhere, and it takes a new one.
+/// A host whose address changes: its old socket is of no use, and it opens a new one.
 #[test]
 fn a_host_that_moves_is_connected_again() {
     privileged("faults::a_host_that_moves_is_connected_again", || {
-        // At once, since they mostly wait.
+        // In parallel, since they mostly wait.
         std::thread::scope(|scope| {
             for way in [Way::Udp, Way::Ethernet, Way::Iwarp] {
                 scope.spawn(move || moves(way));
@@ -154,7 +154,7 @@ fn moves(way: Way) {
     ping(space, LAN, 50);
 }
 
-/// The interface that a host reaches its unit by is taken out, and put in again: the host's own stays, and is connected again.
+/// The interface by which a host reaches its unit is removed and added again: the host's TAP stays, and is connected again.
 #[test]
 fn an_interface_that_is_gone_comes_back() {
     privileged("faults::an_interface_that_is_gone_comes_back", || {
@@ -184,7 +184,7 @@ fn an_interface_that_is_gone_comes_back() {
     });
 }
 
-/// A host's interface that is a port of a bridge is promiscuous, though its flags do not say so.
+/// A host's interface that is a port of a bridge is promiscuous, though its flags do not show it.
 #[test]
 fn a_bridge_at_a_host_hears_everything() {
     privileged("faults::a_bridge_at_a_host_hears_everything", || {
@@ -195,7 +195,7 @@ fn a_bridge_at_a_host_hears_everything() {
         assert!(!hears());
         let space = world.host(1);
         space.ip("link add br0 type bridge");
-        // A bridge with one port knows all that can be behind it, and needs not hear everything.
+        // With a second port: a bridge does not make its only port promiscuous.
         space.ip("link add other0 type veth peer name other1");
         for line in [
             "net1 master br0",
@@ -211,7 +211,7 @@ fn a_bridge_at_a_host_hears_everything() {
     });
 }
 
-/// Unless the unit allows it, a host hears what is for it, and is told why.
+/// Unless the unit allows it, a host does not become promiscuous, and gets the reason.
 #[test]
 fn hearing_everything_is_opt_in() {
     privileged("faults::hearing_everything_is_opt_in", || {
@@ -231,7 +231,7 @@ fn hearing_everything_is_opt_in() {
     });
 }
 
-/// A second host with the address of the first is refused, and the first goes on; when it is gone, the second has it.
+/// A second host with the address of the first is rejected, and the first is not affected; when it is gone, the second gets the address.
 #[test]
 fn an_address_has_one_host() {
     privileged("faults::an_address_has_one_host", || {
@@ -278,7 +278,7 @@ fn strange_datagrams_are_ignored() {
     });
 }
 
-/// Ctrl-C at a host: it takes leave, and its interface goes.
+/// Ctrl-C at a host: it disconnects in order, and its interface is removed.
 #[test]
 fn a_host_leaves_in_good_order() {
     privileged("faults::a_host_leaves_in_good_order", || {
@@ -291,7 +291,7 @@ fn a_host_leaves_in_good_order() {
             let status = host.end();
             assert_eq!(status.code(), Some(0), "{}", host.said());
             assert!(!world.has_tap(1));
-            // The unit has got back every element that it lent, and gave back all of the host's (P6).
+            // The unit has every element that it lent, and returned all of the host's (P6).
             assert!(
                 host.said().contains("left in good order"),
                 "{}",
@@ -304,7 +304,7 @@ fn a_host_leaves_in_good_order() {
     });
 }
 
-/// Ctrl-C at the unit: hosts are told, keep their interfaces, and find the next unit.
+/// Ctrl-C at the unit: hosts are told, keep their interfaces, and connect to the next unit.
 #[test]
 fn a_unit_leaves_in_good_order() {
     privileged("faults::a_unit_leaves_in_good_order", || {
@@ -335,7 +335,7 @@ fn a_unit_leaves_in_good_order() {
     });
 }
 
-/// A LAN side of the unit's own: the LAN is then whatever its machine makes of it. And a host with two units (P9).
+/// A TAP as the unit's LAN port, which the unit's machine uses as it likes. And a host with two units (P9).
 #[test]
 fn a_lan_of_the_units_own_and_a_host_with_two_units() {
     let name = "faults::a_lan_of_the_units_own_and_a_host_with_two_units";
@@ -362,7 +362,7 @@ fn a_lan_of_the_units_own_and_a_host_with_two_units() {
         ping(world.host(1), LAN, 200);
         let said = world.ask(["host", "status", "--json"]);
         assert_eq!(String::from_utf8_lossy(&said.stdout).lines().count(), 2);
-        // One unit's end is none of the other's.
+        // The end of one unit does not affect the other.
         second.signal(Signal::TERM);
         assert_eq!(second.end().code(), Some(0), "{}", second.said());
         assert!(!world.unit.ip("-o link").contains("own0"));
@@ -374,7 +374,7 @@ fn a_lan_of_the_units_own_and_a_host_with_two_units() {
     });
 }
 
-/// The unit's own LAN hands over super-frames; hosts whose buffers are too small for them get pieces, and not nothing.
+/// A TAP delivers super-frames; for hosts with small elements they are segmented, not dropped.
 #[test]
 fn super_frames_are_cut_for_small_buffers() {
     let name = "faults::super_frames_are_cut_for_small_buffers";
@@ -410,7 +410,7 @@ fn super_frames_are_cut_for_small_buffers() {
     });
 }
 
-/// A LAN whose frames are longer than the buffers: hosts get an MTU that passes.
+/// A LAN with frames longer than the elements: hosts get an MTU that fits.
 #[test]
 fn an_mtu_that_no_buffer_holds_is_not_taken() {
     let name = "faults::an_mtu_that_no_buffer_holds_is_not_taken";
@@ -434,7 +434,7 @@ fn an_mtu_that_no_buffer_holds_is_not_taken() {
     });
 }
 
-/// A driver looks again before it sleeps, and does sleep: also if a frame wakes it now and then.
+/// A driver polls before it sleeps, and does sleep: also if a frame wakes it now and then.
 #[test]
 fn drivers_with_little_to_do_sleep() {
     alone("faults::drivers_with_little_to_do_sleep", || {
@@ -444,17 +444,17 @@ fn drivers_with_little_to_do_sleep() {
         world.unit.ip("link set tap0 up");
         let host = world.bring_up(1, "b");
         let ping = |words: &str| sh(world.host(1), &format!("ping -q {words} {LAN}"));
-        // A stream first, so that looking pays.
+        // A stream first, so that polling has success.
         ping("-c 2000 -i 0");
         let before = worked(&unit) + worked(&host);
         ping("-c 20 -i 0.1");
         let worked = worked(&unit) + worked(&host) - before;
-        // Of four hundred, since it takes two seconds.
+        // Of four hundred: two processes for two seconds.
         assert!(worked < 100, "{worked} hundredths of a second");
     });
 }
 
-/// Frames that a TAP has for the only host wait in its queue while the host has no room: the unit sleeps meanwhile, and keeps none.
+/// Frames of a TAP for the only host wait in its queue while the host has no room: the unit sleeps meanwhile, and queues none.
 #[test]
 fn a_host_that_takes_nothing_keeps_the_unit_from_nothing() {
     alone(
@@ -467,7 +467,7 @@ fn a_host_that_takes_nothing_keeps_the_unit_from_nothing() {
             world.unit.ip("link set tap0 up");
             let host = world.bring_up(1, "b");
             let _server = world.serve_iperf3_at(&world.unit);
-            // Its server may still be on its way.
+            // The server may not have started yet.
             let line = format!(
                 "for i in 1 2 3 4 5; do said=$(timeout 30 iperf3 -c {LAN} -t 4 -R -J) && echo \"$said\" && exit 0; sleep 0.2; done; exit 1"
             );

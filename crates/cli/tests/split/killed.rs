@@ -1,4 +1,4 @@
-//! Drivers that are killed under load and come back: the other side goes on by itself.
+//! Drivers that are killed under load and started again: the other side connects again by itself.
 
 use std::time::Duration;
 
@@ -26,14 +26,14 @@ ways! {
     another_at_ethernet_goes_on: one_of_two Ethernet "c";
 }
 
-/// First the host's driver, then the unit's; a download that began before goes on after.
+/// Kills the host's driver, then the unit's; a download that began before continues after.
 fn either(way: Way, arrangement: &str) {
     let world = World::new(way, 1);
     world.make_persistent(1);
     either_of(&world, &[], &["--arrangement", arrangement]);
 }
 
-/// The same in a world with an interface, with these words for the unit and the host.
+/// The same in a world with an interface, with these options for the unit and the host.
 pub(crate) fn either_of(world: &World, of_unit: &[&str], with: &[&str]) {
     let mut unit = world.start_unit(of_unit);
     let mut host = world.start_host(1, with);
@@ -60,7 +60,7 @@ pub(crate) fn either_of(world: &World, of_unit: &[&str], with: &[&str]) {
     assert_eq!(world.status("host", "net1")["connections"], 2);
 }
 
-/// A download in its midst.
+/// A download that has begun.
 fn begun(world: &World) -> Running {
     let came = || -> u64 {
         let queues = world.statuses("host", "net1");
@@ -78,7 +78,7 @@ fn ended(download: &mut Running) {
     assert!(download.said().starts_with(blob::checksum()));
 }
 
-/// A host that dies or freezes frees what the unit had for it, and another notices nothing.
+/// When a host is killed or stopped, the unit frees its resources, and another host is not affected.
 fn one_of_two(way: Way, arrangement: &str) {
     let world = World::new(way, 2);
     let unit = world.start_unit(&[]);
@@ -90,7 +90,7 @@ fn one_of_two(way: Way, arrangement: &str) {
             let line = format!("ping -q -i 0.005 -c 700 {LAN}");
             crate::program::sh(world.host(2), &line)
         });
-        // Frozen: nothing tells the unit but its patience of a second.
+        // Stopped: the unit detects it only by its timeout of a second.
         one.signal(rustix::process::Signal::STOP);
         let start = std::time::Instant::now();
         until("the frozen host is gone", || world.guests() == ["host2"]);
@@ -105,12 +105,12 @@ fn one_of_two(way: Way, arrangement: &str) {
         let said = other.join().unwrap();
         assert!(said.contains(" 0% packet loss"), "{said}");
     });
-    // What it had is free again: addresses, and its place.
+    // Its resources are free again: addresses, and its place.
     let _one = world.bring_up(1, "c");
     ping(world.host(1), LAN, 100);
 }
 
-/// The address that a unit gave is the interface's own from then on: others know the host by it.
+/// The address that a unit suggested stays the interface's: other stations know the host by it.
 #[test]
 fn an_address_that_a_unit_gave_stays() {
     privileged("killed::an_address_that_a_unit_gave_stays", || {
@@ -128,11 +128,11 @@ fn an_address_that_a_unit_gave_stays() {
     });
 }
 
-/// A unit that was held up for less than a host's patience is not blamed, and neither is the host (P9).
+/// A unit that was stopped for less than a host's timeout is not given up, and neither is the host (P9).
 #[test]
 fn who_was_held_up_is_not_gone() {
     privileged("killed::who_was_held_up_is_not_gone", || {
-        // At once, since they mostly wait.
+        // In parallel, since they mostly wait.
         std::thread::scope(|scope| {
             for (way, arrangement) in [(Way::Udp, "b"), (Way::Ethernet, "a"), (Way::Iwarp, "c")] {
                 scope.spawn(move || held_up(way, arrangement));
@@ -141,7 +141,7 @@ fn who_was_held_up_is_not_gone() {
     });
 }
 
-/// First the unit, then the host.
+/// Stops the unit, then the host.
 fn held_up(way: Way, arrangement: &str) {
     let mut world = World::new(way, 1);
     world.patience = "10";

@@ -1,4 +1,4 @@
-//! A network that loses and reorders, under acknowledged cells: whatever arrives is right, and it recovers.
+//! A network that loses and reorders datagrams, with acknowledged cells: nothing that arrives is wrong, and it recovers.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn bad(arrangement: &str) {
     let badness = Badness { lost: 50, late: 20 };
     let relay = Relay::start(world.host(1), "127.0.0.1:48001", "10.77.1.1:7471", badness);
     world.make_persistent(1);
-    // Loopback would have cells of 64 KiB; these are those of an ordinary network.
+    // On loopback cells would have 64 KiB; this is the size on an ordinary network.
     let with = ["--arrangement", arrangement, "--cell", "1400"];
     let mut host = world.start_host_at(1, "udp://127.0.0.1:48001", &with);
     world.until_up(1);

@@ -1,6 +1,6 @@
-//! The split driver with real programs: hosts, a unit and a LAN in network namespaces of their own (P8, P9).
-//! Each test has its own namespaces, processes and status directory, and they go when it ends, however it ends.
-//! Those that measure run alone, since there may be few processors; the others, which mostly wait, run beside each other.
+//! The split driver with real programs: hosts, a unit and a LAN in network namespaces (P8, P9). Each test has its own namespaces,
+//! processes and status directory, which are removed in any case. Tests that measure run alone, since there may be few processors; the
+//! others, which mostly wait, run in parallel.
 
 #[path = "../../../lan/tests/common/space.rs"]
 mod space;

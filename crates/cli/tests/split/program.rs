@@ -1,4 +1,4 @@
-//! Programs in namespaces: those that run to their end, within a time, and those that go on until they are dropped.
+//! Programs in namespaces: those that run to their end, with a time limit, and those that run until they are dropped.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,17 +10,17 @@ use serde_json::Value;
 
 use crate::space::{Space, until};
 
-/// No program of a test takes longer, in seconds.
+/// Time limit of a program, in seconds.
 const LONGEST: &str = "60";
 
-/// Runs a line of shell, which must succeed; what it said.
+/// Runs a shell command, which must succeed; returns its output.
 pub(crate) fn sh(space: &Space, line: &str) -> String {
     let (well, said) = try_sh(space, line);
     assert!(well, "{line}:\n{said}");
     said
 }
 
-/// Runs a line of shell: whether it succeeded, and what it said.
+/// Runs a shell command; returns whether it succeeded, and its output.
 pub(crate) fn try_sh(space: &Space, line: &str) -> (bool, String) {
     let ran = space.run(|| {
         let mut command = Command::new("timeout");
@@ -32,14 +32,14 @@ pub(crate) fn try_sh(space: &Space, line: &str) -> (bool, String) {
     (ran.status.success(), said + &complained)
 }
 
-/// A program that goes on; it is killed when this is dropped.
+/// A running program, killed on drop.
 pub(crate) struct Running {
     child: Child,
     log: PathBuf,
 }
 
 impl Running {
-    /// Starts it; what it says goes to a file.
+    /// Starts it; its output goes to a file.
     pub(crate) fn start(space: &Space, command: &mut Command, log: &Path) -> Running {
         let mut options = File::options();
         let file = options.create(true).append(true).open(log).unwrap();
@@ -50,20 +50,20 @@ impl Running {
         Running { child, log }
     }
 
-    /// A line of shell; `exec` makes its program the one that is killed.
+    /// A shell command; with `exec`, its program is the one that is killed.
     pub(crate) fn sh(space: &Space, line: &str, log: &Path) -> Running {
         let mut command = Command::new("bash");
         command.args(["-o", "pipefail", "-c", line]);
         Running::start(space, &mut command, log)
     }
 
-    /// Everything that was said, by its predecessors with the same file too.
+    /// Its output, and that of earlier programs with the same file.
     pub(crate) fn said(&self) -> String {
         let said = std::fs::read(&self.log).unwrap();
         String::from_utf8_lossy(&said).into_owned()
     }
 
-    /// Waits until it has said something.
+    /// Waits for this text in its output.
     pub(crate) fn says(&self, what: &str) {
         until(what, || self.said().contains(what));
     }
@@ -91,7 +91,7 @@ impl Running {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// As a power failure ends it.
+    /// Kills it with SIGKILL.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -119,21 +119,21 @@ pub(crate) fn ping(space: &Space, to: &str, count: u32) {
     );
 }
 
-/// Whether one of some pings is answered.
+/// Whether a ping is answered.
 pub(crate) fn answers(space: &Space, to: &str) -> bool {
     try_sh(space, &format!("ping -q -c 1 -W 1 {to}")).0
 }
 
-/// Measures with iperf3 towards its server, both directions at once.
+/// Measures with iperf3 to its server, both directions at once.
 pub(crate) fn iperf3(space: &Space, words: &str) -> Value {
     let mut report = Value::Null;
     let mut silent = 0;
-    // The server may still be at the test before.
+    // The server may still run another test.
     until("the server of iperf3 has time", || {
         let line = format!("timeout -s KILL 9 iperf3 -J --bidir -t 1 {words}");
         let (_, said) = try_sh(space, &line);
-        // iperf3 opens a UDP test with one datagram and waits for its answer for ever: if that is lost, as the
-        // unacknowledged arrangement may lose any datagram, it hangs without a word.
+        // iperf3 starts a UDP test with one datagram and waits for its answer without a limit: if that is lost, which is possible in the
+        // unacknowledged arrangement, it hangs without output.
         if words.contains(" -u ") && !said.contains('{') {
             silent += 1;
             assert!(silent < 3, "iperf3 {words} hung {silent} times: {said}");
@@ -142,7 +142,7 @@ pub(crate) fn iperf3(space: &Space, words: &str) -> Value {
         report = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
         match report["error"].as_str() {
             None => true,
-            // Between two tests the server closes its socket, and with it who has come already.
+            // Between two tests the server closes its socket, and with it waiting connections.
             Some(why) if ["busy", "refused", "reset"].iter().any(|b| why.contains(b)) => false,
             Some(why) => panic!("iperf3 {words}: {why}"),
         }

@@ -1,4 +1,4 @@
-//! Drivers with several queues: flows are shared out among them, and they come and go together.
+//! Drivers with several queues: flows are distributed, and all queues connect and disconnect together.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::world::{LAN, Way, World, address, privileged};
 
 const TWO: [&str; 2] = ["--queues", "2"];
 
-/// TCP both ways at once, 16 connections each: that the kernel's hash puts all of them on one of two queues does not happen in
-/// a lifetime of tests.
+/// TCP in both directions at once, 16 connections each: the probability that the kernel's hash puts all of them on one of two queues is
+/// negligible.
 fn many_connections(world: &World, n: usize, to: &str) {
     let report = iperf3(world.host(n), &format!("-c {to} -P 16"));
     for way in ["sum_received", "sum_received_bidir_reverse"] {
@@ -23,7 +23,7 @@ fn many_connections(world: &World, n: usize, to: &str) {
     }
 }
 
-/// Both queues of a driver, each of which carried at least so many frames both ways; and nobody broke a rule.
+/// Checks that each of both queues of a driver carried at least this number of frames in each direction, and saw no violations.
 fn both_carried(world: &World, kind: &str, name: &str, frames: u64) {
     let statuses = world.statuses(kind, name);
     assert_eq!(statuses.len(), 2);
@@ -59,7 +59,7 @@ fn iwarp_and_a_lan_of_the_units_own() {
         world.download(1);
         both_carried(&world, "host", "net1", 100);
         both_carried(&world, "unit", "own0", 100);
-        // Another unit is refused before it touches the interface.
+        // A second unit fails before it opens the interface.
         let watch = world.unit.run(|| Watch::open().unwrap());
         std::thread::sleep(Duration::from_millis(1500));
         watch.changed().unwrap();
@@ -92,7 +92,7 @@ fn udp_and_an_interface_that_is_there() {
         many_connections(&world, 1, &address(2));
         both_carried(&world, "host", "net1", 100);
         both_carried(&world, "host", "net2", 100);
-        // The first queue got an address for all; and every queue tells its part of the unit of a new one.
+        // The first queue got an address for all, and every queue tells the unit of a new one.
         one_address(&world, 2);
         world.host(2).ip("link set net2 address 02:00:00:00:00:42");
         one_address(&world, 2);
@@ -101,7 +101,7 @@ fn udp_and_an_interface_that_is_there() {
     });
 }
 
-/// All queues of the unit know a host by the address that its interface has.
+/// Waits until all queues of the unit have the address of a host's interface.
 fn one_address(world: &World, n: usize) {
     let name = format!("host{n}");
     until("all queues know the address", || {
@@ -114,7 +114,7 @@ fn one_address(world: &World, n: usize) {
     });
 }
 
-/// First the host's driver, then the unit's, in the midst of a download; links go down with each and come again.
+/// Kills the host's driver, then the unit's, during a download; links go down with each and up again.
 #[test]
 fn killed_drivers_come_back() {
     privileged("queues::killed_drivers_come_back", || {
@@ -124,7 +124,7 @@ fn killed_drivers_come_back() {
     });
 }
 
-/// One queue loses its unit: programs see no link, since the kernel would go on to put flows on it. The other queue stays.
+/// One queue loses its unit: the interface has no carrier, since the kernel would still put flows on that queue. The other queue stays.
 #[test]
 fn one_lost_queue_pulls_the_cable() {
     privileged("queues::one_lost_queue_pulls_the_cable", || {
@@ -154,20 +154,20 @@ fn one_lost_queue_pulls_the_cable() {
     });
 }
 
-/// Who has another number of queues is told what to do.
+/// A host with another number of queues gets instructions.
 #[test]
 fn both_sides_have_as_many() {
     privileged("queues::both_sides_have_as_many", || {
         let world = World::new(Way::Udp, 1);
         let mut unit = world.start_unit(&TWO);
         let rejected = |to: &str, queues: &str, why: &str| {
-            // Others before it said the same into the same file.
+            // Earlier hosts wrote the same to the same file.
             let log = std::fs::read_to_string(world.folder.file("host1.log"));
             let before = log.map_or(0, |log| log.len());
             let mut host = world.start_host_at(1, to, &["--queues", queues]);
             until(why, || host.said()[before..].contains(why));
             assert!(!world.has_carrier(1));
-            // As a power failure ends it, so that its sockets stay.
+            // With SIGKILL, so that its sockets stay.
             host.kill();
         };
         let at = world.unit_for(1);
@@ -181,7 +181,7 @@ fn both_sides_have_as_many() {
             assert!(said.status.success(), "{words:?}");
             String::from_utf8(said.stdout).unwrap()
         };
-        // Those that were killed had more queues, and left their sockets.
+        // The killed ones had more queues, and left their sockets.
         let mut host = world.start_host(1, &[]);
         until("it answers", || world.try_status("host", "net1").is_some());
         for words in [
@@ -196,7 +196,7 @@ fn both_sides_have_as_many() {
             "{said}"
         );
         host.kill();
-        // One that has them takes their places.
+        // One with as many queues replaces them.
         let host = world.bring_up_with(1, &TWO);
         let said = status(&["host", "status", "net1"]);
         let places = [
@@ -207,7 +207,7 @@ fn both_sides_have_as_many() {
         assert!(matches!(found[..], [one, two] if one < two), "{said}");
         let said = status(&["unit", "status"]);
         assert!(said.contains("lan0, queue 2 of 2 (process "), "{said}");
-        // The kernel would let another driver have some of its queues; the first keeps them, and its link.
+        // The kernel would attach another driver to some of its queues; the first keeps them, and its carrier.
         let another_is_refused = || {
             let mut another = world.start_host(1, &TWO);
             assert_eq!(another.end().code(), Some(1));
@@ -216,13 +216,13 @@ fn both_sides_have_as_many() {
         another_is_refused();
         assert!(world.has_carrier(1));
         ping(world.host(1), LAN, 50);
-        // It does not even touch the interface: whoever opens a queue has frames of the first driver until he closes it, and some
-        // kernels plug the cable in for him, also one that leads nowhere. The first driver is held up, so that nobody else does.
+        // It does not open the interface: a process that opens a queue gets frames of the first driver until it closes it, and some kernels
+        // set the carrier on. The first driver is stopped, so that any change seen is the second one's.
         unit.kill();
         until("the host sees it", || !world.has_carrier(1));
         host.signal(Signal::STOP);
         let watch = world.host(1).run(|| Watch::open().unwrap());
-        // The kernel takes up to a second to tell of a link.
+        // The kernel may report a link change up to a second late.
         std::thread::sleep(Duration::from_millis(1500));
         watch.changed().unwrap();
         another_is_refused();
@@ -299,7 +299,7 @@ fn what_has_no_room_for_queues_says_so() {
     });
 }
 
-/// Ctrl-C at a host, and then at the unit: all queues take leave.
+/// Ctrl-C at a host, and then at the unit: all queues disconnect in order.
 #[test]
 fn all_queues_take_leave() {
     privileged("queues::all_queues_take_leave", || {
@@ -332,7 +332,7 @@ fn all_queues_take_leave() {
     });
 }
 
-/// The interface goes: the driver ends on all queues, and says why.
+/// The interface is removed: the driver ends on all queues, with the reason.
 #[test]
 fn an_interface_that_is_gone_ends_all_queues() {
     privileged("queues::an_interface_that_is_gone_ends_all_queues", || {
@@ -349,8 +349,8 @@ fn an_interface_that_is_gone_ends_all_queues() {
     });
 }
 
-/// Two units have the same address, and which one a queue reaches is decided by its port: as with a name that stands for both.
-/// `World` has the one; the other is at host 2, which host 1 has a cable to.
+/// Two units have the same address, and the port of a queue decides which one it reaches, as with a name that resolves to both. One is
+/// that of `World`; the other is at host 2, to which host 1 has a link.
 fn two_units(way: Way, protocol: &str) {
     let world = World::new(way, 2);
     let (host, far) = (world.host(1), world.host(2));
@@ -391,7 +391,7 @@ fn two_units(way: Way, protocol: &str) {
     ping(host, LAN, 50);
     assert_eq!(guests(&world, "lan0"), [1, 1]);
 
-    // From now on there is only the other one for whoever dials, but the first queue's connection stays where it is.
+    // From now on new connections reach only the other one, but the first queue's connection stays.
     let from = world.status("unit", "lan0")["hosts"][0]["from"].to_string();
     let port = from.split(':').nth(1).unwrap();
     let port: String = port.chars().take_while(char::is_ascii_digit).collect();
@@ -403,7 +403,7 @@ fn two_units(way: Way, protocol: &str) {
     until("none is here", || guests(&world, "lan0") == [0, 0]);
 }
 
-/// How many hosts each queue of a unit has.
+/// The number of hosts of each queue of a unit.
 fn guests(world: &World, lan: &str) -> Vec<usize> {
     let queues = world.statuses("unit", lan);
     let hosts = queues.iter().map(|queue| queue["hosts"].as_array());

@@ -1,4 +1,4 @@
-//! A bad network between a host and its unit: a relay of datagrams that loses some and lets others overtake.
+//! An impaired network between a host and its unit: a relay that loses and reorders datagrams.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use crate::space::Space;
 
 /// The longest datagram.
 const ROOM: usize = 65_536;
-/// How long it looks whether it shall end.
+/// Interval at which the end is checked.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// Of a thousand datagrams.
+/// Numbers per thousand datagrams.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Badness {
     pub(crate) lost: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Whoever sends to `at` in this namespace is led to the unit `to`, and back.
+    /// Relays between senders to `at` in this namespace and the unit `to`.
     pub(crate) fn start(space: &Space, at: &str, to: &str, badness: Badness) -> Relay {
         let open = |at: &str| {
             let socket = UdpSocket::bind(at).unwrap();
@@ -48,7 +48,7 @@ impl Relay {
             mended: mended.clone(),
             lost: lost.clone(),
         };
-        // Who sent to us first is whom answers go to: one host per relay.
+        // Answers go to the first sender: one host per relay.
         let host = Arc::new(std::sync::Mutex::new(None));
         let there = {
             let (near, far, host) = (near.clone(), far.clone(), host.clone());
@@ -90,7 +90,7 @@ impl Relay {
         self.mended.store(true, Ordering::Relaxed);
     }
 
-    /// Datagrams that did not arrive.
+    /// Datagrams lost.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -127,7 +127,7 @@ impl Hands {
         let mut held: Option<Vec<u8>> = None;
         while !self.end.load(Ordering::Relaxed) {
             let Ok(n) = take(&mut room) else {
-                // Silence: what was held back is not held for ever.
+                // A timeout: the delayed datagram is sent.
                 held.take().iter().for_each(|late| give(late));
                 continue;
             };

@@ -1,9 +1,9 @@
-//! Without rights: what is missing is said by name, with what to do.
+//! Without privileges: the message names what is missing, and the remedy.
 
 use crate::program::try_sh;
 use crate::world::{VERBENA, Way, World, privileged};
 
-/// The command without any capability, even as root.
+/// Runs the command without any capability, even as root.
 fn powerless(world: &World, words: &str) -> (bool, String) {
     let runtime = world.folder.file("powerless");
     let line = format!(

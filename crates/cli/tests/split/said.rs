@@ -1,4 +1,4 @@
-//! What the command says to people: status, help, and what is wrong with what it was told.
+//! Output of the command: status, help, and errors of arguments.
 
 use crate::program::ping;
 use crate::world::{LAN, VERBENA, Way, World, privileged};

@@ -30,7 +30,7 @@ combinations! {
 
 fn everything(way: Way, arrangement: &str) {
     let mut world = World::new(way, 2);
-    // Nobody vanishes here, however loaded the machine is.
+    // No timeout may occur here, however loaded the machine is.
     world.patience = "10";
     let _unit = world.start_unit(&[]);
     let _one = world.bring_up(1, arrangement);
@@ -41,7 +41,7 @@ fn everything(way: Way, arrangement: &str) {
     tcp(&world, 1, LAN);
     udp(&world, 1);
     world.download(1);
-    // Both at once; and each other, which the LAN sees nothing of.
+    // Both at once; then each other, which the LAN does not see.
     std::thread::scope(|scope| {
         scope.spawn(|| ping(world.host(2), LAN, 500));
         ping(world.host(1), LAN, 500);
@@ -60,7 +60,7 @@ fn everything(way: Way, arrangement: &str) {
     told(&world, arrangement);
 }
 
-/// TCP both ways at once: both move.
+/// TCP in both directions at once: both transfer data.
 fn tcp(world: &World, n: usize, to: &str) {
     let report = iperf3(world.host(n), &format!("-c {to}"));
     for way in ["sum_received", "sum_received_bidir_reverse"] {
@@ -70,7 +70,7 @@ fn tcp(world: &World, n: usize, to: &str) {
     }
 }
 
-/// 10 Mbit/s of datagrams both ways at once: nearly all arrive. Those that the receiving iperf3 had no room for are not
+/// 10 Mbit/s of datagrams in both directions at once: nearly all arrive. Those that the receiving iperf3 had no room for are not counted as
 /// the carrier's loss: on a busy machine they can be most of them.
 fn udp(world: &World, n: usize) {
     let (host, lan) = (world.host(n), &world.lan);
@@ -91,7 +91,7 @@ fn udp(world: &World, n: usize) {
     }
 }
 
-/// How many datagrams no socket of a namespace had room for.
+/// The number of datagrams dropped by full sockets of a namespace.
 fn without_room(space: &Space) -> u64 {
     let counts = sh(space, "grep ^Udp: /proc/net/snmp");
     let (names, values) = counts.split_once('\n').unwrap();
@@ -104,14 +104,14 @@ fn without_room(space: &Space) -> u64 {
         .unwrap()
 }
 
-/// Frames of 9000 bytes that nobody may cut.
+/// Frames of 9000 bytes that may not be fragmented.
 fn long_frames(world: &World, n: usize, to: &str) {
     let line = format!("ping -q -f -W 5 -c 50 -M do -s 8972 {to}");
     let said = sh(world.host(n), &line);
     assert!(said.contains("50 received"), "{said}");
 }
 
-/// Both sides say what they did, and that nobody broke a rule.
+/// Checks the status of both sides, and that there were no violations.
 fn told(world: &World, arrangement: &str) {
     let arrangement = arrangement.to_uppercase();
     let unit = world.status("unit", "lan0");
@@ -137,7 +137,7 @@ fn told(world: &World, arrangement: &str) {
     }
 }
 
-/// A host takes the LAN's MTU over from the beginning, and one without offloads gets along.
+/// A host has the LAN's MTU from the beginning, and one without offloads works.
 #[test]
 fn long_from_the_beginning() {
     alone("traffic::long_from_the_beginning", || {
@@ -156,7 +156,7 @@ fn long_from_the_beginning() {
     });
 }
 
-/// Nobody needs to be root: everything in a user namespace.
+/// Root is not needed: everything in a user namespace.
 #[test]
 fn without_root() {
     nobody("traffic::without_root", || {

@@ -1,4 +1,4 @@
-//! A unit between its LAN and the hosts: each in a network namespace, joined by cables.
+//! A unit between its LAN and the hosts: each in a network namespace, connected by veth pairs.
 //!
 //! ```text
 //!   host 1 ── fab ═══ fab1 ─┐
@@ -24,7 +24,7 @@ pub(crate) const VERBENA: &str = env!("CARGO_BIN_EXE_verbena");
 pub(crate) const LAN: &str = "192.168.9.1";
 pub(crate) const LAN6: &str = "fd00:9::1";
 
-/// What carries messages.
+/// The carrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Iwarp,
@@ -32,7 +32,7 @@ pub(crate) enum Way {
     Ethernet,
 }
 
-/// What these tests need beside what all tests with namespaces need, with its Debian package.
+/// Programs that these tests need besides those of all tests with namespaces, with their Debian packages.
 const PROGRAMS: [(&str, &str); 4] = [
     ("iperf3", "iperf3"),
     ("curl", "curl"),
@@ -40,16 +40,16 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("bash", "bash"),
 ];
 
-/// Runs a test where interfaces can be made, beside others. `name` is the test's own, as `cargo test` calls it.
+/// Runs a test where interfaces can be created, in parallel with others. `name` is the test's name for `cargo test`.
 pub(crate) fn privileged(name: &str, test: impl FnOnce()) {
-    // Who fails does not spoil it for others.
+    // A failed test does not affect others.
     let _beside = PROCESSORS.read().unwrap_or_else(PoisonError::into_inner);
     equipped(name, || {
         space::privileged(name, test);
     });
 }
 
-/// The same for a test that measures loss or processor time, or that leaves nobody else any: it runs alone.
+/// The same for a test that measures loss or processor time, or uses all of it: it runs alone.
 pub(crate) fn alone(name: &str, test: impl FnOnce()) {
     let _alone = PROCESSORS.write().unwrap_or_else(PoisonError::into_inner);
     equipped(name, || {
@@ -57,13 +57,13 @@ pub(crate) fn alone(name: &str, test: impl FnOnce()) {
     });
 }
 
-/// Runs a test beside others, in a user namespace whoever we are.
+/// Runs a test in parallel with others, always in a user namespace.
 pub(crate) fn nobody(name: &str, test: impl FnOnce()) {
     let _beside = PROCESSORS.read().unwrap_or_else(PoisonError::into_inner);
     equipped(name, || space::nobody(name, test));
 }
 
-/// Whose the processors are: there may be few.
+/// Held for writing by tests that need the processors for themselves.
 static PROCESSORS: RwLock<()> = RwLock::new(());
 
 fn equipped(name: &str, what: impl FnOnce()) {
@@ -79,7 +79,7 @@ fn equipped(name: &str, what: impl FnOnce()) {
     }
 }
 
-/// A folder that goes when this is dropped.
+/// A folder that is removed on drop.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -103,20 +103,20 @@ impl Drop for Folder {
     }
 }
 
-/// Namespaces and cables.
+/// Namespaces and links.
 pub(crate) struct World {
     pub(crate) way: Way,
     pub(crate) lan: Space,
     pub(crate) unit: Space,
     hosts: Vec<Space>,
-    /// Seconds that drivers have patience: few, where somebody waits for them to lose it.
+    /// The drivers' timeout in seconds: short in tests that wait for it.
     pub(crate) patience: &'static str,
-    /// Logs and status sockets; the last to go.
+    /// Logs and status sockets; dropped last.
     pub(crate) folder: Folder,
 }
 
 impl World {
-    /// With so many hosts, which count from 1.
+    /// With this number of hosts, counted from 1.
     pub(crate) fn new(way: Way, hosts: usize) -> World {
         let world = World {
             way,
@@ -143,13 +143,13 @@ impl World {
         &self.hosts[n - 1]
     }
 
-    /// The MTU of the LAN's cable.
+    /// Sets the MTU of the LAN's link.
     pub(crate) fn set_lan_mtu(&self, mtu: u32) {
         self.unit.ip(&format!("link set lan0 mtu {mtu}"));
         self.lan.ip(&format!("link set eth0 mtu {mtu}"));
     }
 
-    /// Where the unit is for a host.
+    /// The unit's address for a host.
     pub(crate) fn unit_for(&self, n: usize) -> String {
         match self.way {
             Way::Iwarp => format!("iwarp://10.77.{n}.1"),
@@ -174,7 +174,7 @@ impl World {
         }
     }
 
-    /// The command, with a status directory of this world.
+    /// The command, with the status directory of this world.
     pub(crate) fn verbena(&self) -> Command {
         let mut command = Command::new(VERBENA);
         command.env("XDG_RUNTIME_DIR", &self.folder.0);
@@ -186,7 +186,7 @@ impl World {
         self.start_unit_on(["--lan", "lan0"], more)
     }
 
-    /// The same with another LAN side.
+    /// The same with another LAN port.
     pub(crate) fn start_unit_on(&self, lan: [&str; 2], more: &[&str]) -> Running {
         let mut command = self.verbena();
         command.arg("unit").args(lan);
@@ -196,7 +196,7 @@ impl World {
         }
         command.args(more);
         let log = self.folder.file("unit.log");
-        // A predecessor said the same into the same file.
+        // An earlier unit wrote the same to the same file.
         let said = std::fs::read_to_string(&log).unwrap_or_default().len();
         let mut unit = Running::start(&self.unit, &mut command, &log);
         until("the unit listens", || {
@@ -206,7 +206,7 @@ impl World {
         unit
     }
 
-    /// Starts a host's driver, without waiting for anything.
+    /// Starts a host's driver, without waiting.
     pub(crate) fn start_host(&self, n: usize, more: &[&str]) -> Running {
         self.start_host_at(n, &self.unit_for(n), more)
     }
@@ -236,7 +236,7 @@ impl World {
         host
     }
 
-    /// An interface that stays when its driver goes.
+    /// An interface that stays when its driver ends.
     pub(crate) fn make_persistent(&self, n: usize) {
         self.make_tap(n, "mode tap");
     }
@@ -251,7 +251,7 @@ impl World {
         self.dress(n);
     }
 
-    /// Addresses for a host's interface.
+    /// Sets addresses of a host's interface.
     pub(crate) fn dress(&self, n: usize) {
         let host = self.host(n);
         host.ip(&format!("addr add {}/24 dev net{n}", address(n)));
@@ -263,7 +263,7 @@ impl World {
         self.host(n).ip("-o link").contains(&format!(": net{n}:"))
     }
 
-    /// Whether the interface of a host has its cable in, as the kernel shows it.
+    /// Whether the interface of a host has carrier, as the kernel shows it.
     pub(crate) fn has_carrier(&self, n: usize) -> bool {
         let said = self.host(n).ip(&format!("-o link show net{n}"));
         said.contains(",LOWER_UP") && !said.contains("NO-CARRIER")
@@ -278,7 +278,7 @@ impl World {
         until("its interface has a link", || self.has_carrier(n));
     }
 
-    /// How the queues of a driver stand, if there is one.
+    /// The status of the queues of a driver, if it runs.
     pub(crate) fn try_statuses(&self, kind: &str, name: &str) -> Option<Vec<Value>> {
         let ran = self.ask([kind, "status", name, "--json"]);
         ran.status.success().then(|| {
@@ -293,7 +293,7 @@ impl World {
         statuses.unwrap_or_else(|| panic!("{kind} {name} has no status"))
     }
 
-    /// How the first queue of a driver stands, if there is one.
+    /// The status of the first queue of a driver, if it runs.
     pub(crate) fn try_status(&self, kind: &str, name: &str) -> Option<Value> {
         let queues = self.try_statuses(kind, name)?;
         queues.into_iter().next()
@@ -353,7 +353,7 @@ impl World {
         assert!(said.starts_with(blob::checksum()), "{said}");
     }
 
-    /// Begins to download the blob at a host, at this many bytes a second.
+    /// Starts a download of the blob at a host, with this rate in bytes per second.
     pub(crate) fn begin_download(&self, n: usize, rate: &str) -> Running {
         let log = self.folder.file("download.log");
         let _ = std::fs::remove_file(&log);

@@ -1,6 +1,5 @@
-//! Where a unit is, as people write it: `iwarp://HOST:PORT`, `udp://HOST:PORT`, `ethernet://INTERFACE[/MAC]`.
-//! It promises that what is printed can be read again.
-//! It refuses to look anything up: names are resolved by whoever opens a carrier.
+//! The address of a unit in text form: `iwarp://HOST:PORT`, `udp://HOST:PORT`, `ethernet://INTERFACE[/MAC]`. What is printed can be
+//! parsed again. Names are not resolved here, but when a carrier is opened.
 
 use core::fmt;
 use core::str::FromStr;
@@ -9,10 +8,10 @@ use verbena_lan::Mac;
 
 use crate::lane::Lane;
 
-/// The port that units listen on unless told otherwise.
+/// The default port of units.
 pub const PORT: u16 = 7471;
 
-/// Where a unit is, and what leads there.
+/// The address of a unit, and the carrier to reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// RDMA over TCP.
@@ -21,9 +20,9 @@ pub enum Address {
     Udp(String),
     /// Cells in Ethernet frames.
     Ethernet {
-        /// Our interface.
+        /// The local interface.
         interface: String,
-        /// The unit's address; none for the unit itself.
+        /// The unit's address; `None` to listen.
         unit: Option<Mac>,
     },
 }
@@ -35,23 +34,23 @@ pub enum Address {
 )]
 pub struct NotAddress(String, &'static str);
 
-/// An address that has no room for several queues.
+/// An address that cannot be used with several queues.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoPlace {
-    /// Cells of one interface cannot be told apart by queue.
+    /// Cells of one interface carry no queue number.
     #[error("{0}: several queues need iwarp or udp")]
     Carrier(Address),
-    /// Nobody would know where the others are.
+    /// The ports of the other queues would not be known.
     #[error("{0}: several queues need a port, of which the others follow")]
     Port(Address),
-    /// Ports end.
+    /// Some ports would be beyond 65535.
     #[error(
         "{address}: {queues} queues need the ports from there to {last}, and the last one is 65535"
     )]
     Beyond {
-        /// The first queue's.
+        /// The first queue's address.
         address: Address,
-        /// Queues.
+        /// The number of queues.
         queues: u8,
         /// The last queue's port.
         last: u32,
@@ -59,7 +58,7 @@ pub enum NoPlace {
 }
 
 impl Address {
-    /// Where a queue is if the first one is here: each further one is at the next port.
+    /// The address of a queue if this is the first one's: each further one is at the next port.
     pub fn of_queue(&self, lane: Lane) -> Result<Address, NoPlace> {
         let name = match self {
             _ if lane == Lane::ONLY => return Ok(self.clone()),
@@ -117,7 +116,7 @@ impl FromStr for Address {
     }
 }
 
-/// With the usual port if there is none.
+/// Adds the default port if there is none.
 fn with_port(host: &str) -> String {
     let bare = host.strip_prefix('[').map_or(
         // A name or an address; several colons are IPv6 without brackets.
@@ -192,7 +191,7 @@ mod tests {
         for (text, queue, of, expected) in each {
             assert_eq!(at(text, queue, of).as_deref(), Ok(expected), "{text}");
         }
-        // Whatever queue is asked for, so that none is opened in vain.
+        // Fails for every queue, so that none is opened without the others.
         for queue in [0, 1] {
             let no = |text| at(text, queue, 2).unwrap_err().to_string();
             let said = no("ethernet://eth0/02:00:00:00:00:01");

@@ -1,6 +1,6 @@
-//! A carrier of cells (P1–P3): the channel adapter over whatever carries datagrams, UDP or Ethernet.
-//! It promises what [`Carrier`](super::Carrier) asks for, that a peer's place cannot be taken by others, and that no completion is lost.
-//! It refuses to wait, to start threads, and to carry anything for a peer that it is not connected to.
+//! A carrier of cells (P1–P3): the channel adapter over UDP datagrams or Ethernet frames. The route to a connected peer cannot be taken
+//! over by another sender, and the completion queue has room for everything posted, so no completion is lost. It starts no threads, and
+//! takes no packets from a peer that is not connected.
 //!
 //! Reading order: [`CellOptions`] → `line` (`udp` with its `routes`, `ethernet`) → `gate` → `outgoing` → `turn` → `pairs`.
 
@@ -41,69 +41,69 @@ use line::Line;
 use outgoing::Outgoing;
 use udp::Udp;
 
-/// Where requests for acknowledged channels go. The two numbers before were those of units that knew no cookies.
+/// Listens for requests of acknowledged channels. Numbers 1 and 2 were those of units without cookies.
 const ACKNOWLEDGED: Qpn = Qpn::wrapping(3);
-/// Where requests for the other kind go.
+/// Listens for requests of unacknowledged channels.
 const UNACKNOWLEDGED: Qpn = Qpn::wrapping(4);
-/// Numbers below are not given to pairs.
+/// Lower numbers are not given to pairs.
 const FIRST_PAIR: u32 = 16;
-/// Registrations of a carrier.
+/// Upper limit of STag indices.
 const REGISTRATIONS: u32 = 1 << 16;
-/// Completions taken at once.
+/// Completions polled at once.
 const FEW: usize = 64;
 
 /// A carrier of cells.
 #[derive(Debug)]
 pub struct CellCarrier {
     line: Line,
-    /// Of one that listens.
+    /// `Some` if it listens.
     gate: Option<Gate>,
     port: Port,
     tpt: Arc<Tpt>,
-    /// Of the memory and the pairs that are made now.
+    /// The protection domain of memory and pairs that are created now.
     domain: Pd,
-    /// Of all pairs: it has room for all that can complete between two looks at it.
+    /// Of all pairs, with room for everything that can complete between two polls.
     cq: Arc<Cq>,
-    /// The adapter's moments count from here.
+    /// The origin of the adapter's times.
     epoch: Instant,
-    /// When the adapter wants to be looked at, as of the last turn.
+    /// The adapter's deadline, as of the last turn.
     due: Option<Time>,
     pairs: BTreeMap<u32, pairs::Known>,
     next_pair: u32,
-    /// Who asks, until it is answered.
+    /// Ports whose requests are not answered yet.
     requests: BTreeMap<Ticket, PortAddress>,
     news: VecDeque<News>,
-    /// Completions that were not handed over yet.
+    /// Completions not yet returned to the driver.
     done: Vec<Wc>,
     scratch: Vec<Wc>,
     outgoing: Outgoing,
-    /// Something was asked for since the last turn, or the last turn did not do everything.
+    /// There was a call since the last turn, or the last turn stopped at a bound.
     busy: bool,
-    /// The system took no more.
+    /// The socket's send buffer was full.
     full: bool,
     outbox: Outbox,
     counters: CellCounters,
 }
 
 impl CellCarrier {
-    /// Listens for those who dial this address. On a machine with several addresses name one: an answer leaves from the
-    /// address that the system chooses, and those who dial hear only the one that they dialled.
+    /// Listens on this address. On a machine with several addresses, give one: the system chooses the source address of an answer, and a
+    /// connected socket receives only from the address that it dialled.
     pub fn udp_listen(local: SocketAddr, options: CellOptions) -> Result<CellCarrier> {
         let udp = Udp::listen(local, &options)?;
-        // Those who dial know the way, and the smaller size holds.
+        // The dialler knows the path, and the smaller size of both applies.
         let cell = options.cell.unwrap_or(MAX_CELL);
         let address = PortAddress(Mac::local(random()?).octets());
         CellCarrier::new(Line::Udp(Box::new(udp)), address, cell, &options)
     }
 
-    /// Drops what comes from sources that these lists refuse. Over Ethernet there are none: it has no addresses that they name.
+    /// Drops datagrams from sources that these lists refuse. It has no effect over Ethernet, which has no IP addresses.
     pub fn set_access(&mut self, access: AccessList) {
         if let Line::Udp(udp) = &mut self.line {
             udp.set_access(access);
         }
     }
 
-    /// Connects to a unit that listens on UDP.
+    /// Dials a unit that listens on UDP.
     pub fn udp_dial(unit: SocketAddr, options: CellOptions) -> Result<CellCarrier> {
         let udp = Udp::dial(unit, &options)?;
         let cell = cell_size(options.cell, udp.room(PortAddress::WHOEVER), &unit)?;
@@ -116,7 +116,7 @@ impl CellCarrier {
         CellCarrier::ethernet(interface, None, &options)
     }
 
-    /// Connects to a unit on the network of an Ethernet interface.
+    /// Dials a unit on the network of an Ethernet interface.
     pub fn ethernet_dial(interface: &str, unit: Mac, options: CellOptions) -> Result<CellCarrier> {
         if !unit.is_station() {
             return Err(CarrierError::Address {
@@ -176,12 +176,12 @@ impl CellCarrier {
         self.port.address()
     }
 
-    /// Most payload of a cell.
+    /// The largest payload of a cell.
     pub fn cell(&self) -> u16 {
         self.port.config().cell
     }
 
-    /// What it has done.
+    /// Its counters.
     pub fn counters(&self) -> CellCounters {
         CellCounters {
             port: self.port.counters(),
@@ -189,7 +189,7 @@ impl CellCarrier {
         }
     }
 
-    /// What a pair has done, and where it stands.
+    /// The state and counters of a pair.
     pub fn view(&self, pair: Pair) -> Option<View> {
         self.port.view(Qpn::new(pair.0)?)
     }
@@ -199,7 +199,7 @@ impl CellCarrier {
     }
 }
 
-/// What was asked for, or what fits one datagram of `room` bytes with all that goes around it.
+/// The size requested, or what fits one datagram of `room` bytes with all overhead.
 fn cell_size(asked: Option<u16>, room: usize, to: &dyn core::fmt::Display) -> Result<u16> {
     let fits = room.saturating_sub(MAX_OVERHEAD).min(usize::from(MAX_CELL));
     match asked {

@@ -1,8 +1,8 @@
-//! Service connections over iWARP (P5): each pair is a queue pair of the adapter on a TCP connection of its own.
-//! It promises that a slow consumer is waited for, that a peer's end is told after everything that came before it, and that
-//! completions of a pair that is destroyed are gone. It refuses nothing for being unacknowledged: TCP loses nothing.
+//! Service connections over iWARP (P5): each pair is a queue pair of the adapter on a TCP connection of its own. A peer without receives
+//! is retried without limit, the end of a connection is reported after the completions before it, and completions of a destroyed pair are
+//! dropped. Unacknowledged pairs are the same as acknowledged ones, since TCP loses nothing.
 //!
-//! All pairs complete in one queue. So one descriptor tells of everything, and one thread can serve them all while it sleeps.
+//! All pairs complete in one queue: one descriptor is enough to wait for all, and the waiting thread can serve all connections.
 
 mod bell;
 mod contract;
@@ -23,42 +23,42 @@ use super::{Carrier, CarrierError, News, Pair, Result, Source, Ticket};
 use bell::{Bell, Told};
 use seat::{Seat, Stage};
 
-/// Completions that are taken from the queue at once.
+/// Completions polled at once.
 const SOME: usize = 64;
-/// Completions that one turn takes at most, so that the driver comes to its other work.
+/// Completions per turn, so that the driver returns to its other work.
 const MOST: usize = 1024;
-/// Packets of so many bytes are part of a stream.
+/// Packets of at least this length are taken as part of a stream.
 const LONG: u32 = 16 << 10;
-/// Requests that wait for the driver's answer; more wait with the listener, which turns away what it has no room for.
+/// Requests that wait for the driver's answer; more wait in the listener, which rejects those that it has no room for.
 const TICKETS: usize = 128;
 
 /// Queue pairs on connections of the adapter.
 pub struct IwarpCarrier {
-    /// Dropped first: whoever still asks is refused.
+    /// Dropped first, which rejects the open requests.
     tickets: BTreeMap<Ticket, Request>,
     seats: BTreeMap<Pair, Seat>,
-    /// Which pair a queue pair's number means: the adapter may use a number again, and the driver may hold old completions.
+    /// The pair of each queue pair number: the adapter may reuse a number while the driver still holds old completions.
     names: BTreeMap<u32, Pair>,
     cq: BareCq,
-    /// Completions that the queue holds, and that all pairs together may need.
+    /// Capacity of the completion queue, and what all pairs together need.
     room: usize,
     needed: usize,
     pd: Pd,
     way: Way,
     device: Device,
     bell: Arc<Bell>,
-    /// What the bell told and is not looked at yet: the end of a pair waits for the completions before it. When so many were
-    /// handed over it is behind them, even if the queue was never seen empty.
+    /// Events not yet handled, each with the number of completions to return before it: the end of a pair is reported after the completions
+    /// before it, even if the queue never becomes empty.
     told: VecDeque<(u64, Told)>,
     rung: VecDeque<Told>,
-    /// Completions that were handed over since the beginning.
+    /// Completions returned since the start.
     handed: u64,
     news: VecDeque<News>,
-    /// Completions that were found on the way to sleep.
+    /// Completions polled by `doze`.
     early: Vec<Wc>,
     /// Long packets came in the last turn.
     streams: bool,
-    /// The last turn stopped before it was through.
+    /// The last turn stopped at a bound.
     more: bool,
     /// The listener may have requests.
     asked: bool,
@@ -66,14 +66,14 @@ pub struct IwarpCarrier {
     next_ticket: u64,
 }
 
-/// Which side begins.
+/// Whether it listens or dials.
 enum Way {
     Listens(Listener, SocketAddr),
     Dials(SocketAddr),
 }
 
 impl IwarpCarrier {
-    /// A carrier for those who dial this address; port 0 finds a free one.
+    /// Listens on this address; port 0 selects a free one.
     pub fn listen(at: SocketAddr, config: Config) -> Result<IwarpCarrier> {
         let device = Device::with(config)?;
         let listener = device.listen(at)?;
@@ -81,7 +81,7 @@ impl IwarpCarrier {
         IwarpCarrier::new(device, Way::Listens(listener, local))
     }
 
-    /// A carrier to the unit that listens at this address.
+    /// Dials the unit at this address.
     pub fn dial(unit: SocketAddr, config: Config) -> Result<IwarpCarrier> {
         IwarpCarrier::new(Device::with(config)?, Way::Dials(unit))
     }
@@ -115,19 +115,19 @@ impl IwarpCarrier {
             early: Vec::new(),
             streams: false,
             more: false,
-            // Who came before the listener had somebody to tell is found all the same.
+            // Requests that came before the callback was set.
             asked: true,
             next_pair: 1,
             next_ticket: 1,
         })
     }
 
-    /// Which sources may reach it.
+    /// The access lists of its adapter.
     pub fn access(&self) -> &AccessList {
         self.device.access()
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> Option<SocketAddr> {
         match &self.way {
             Way::Listens(_, local) => Some(*local),
@@ -139,7 +139,7 @@ impl IwarpCarrier {
         self.seats.get_mut(&pair).ok_or_else(|| unknown(pair))
     }
 
-    /// A number that no pair has; it comes again after four thousand million others.
+    /// A number that no pair has; numbers are reused after 2^32 others.
     fn number(&mut self) -> Pair {
         loop {
             let pair = Pair(self.next_pair);
@@ -150,10 +150,10 @@ impl IwarpCarrier {
         }
     }
 
-    /// Room for the completions of all pairs.
+    /// Makes room for the completions of all pairs.
     fn make_room(&mut self, needed: usize) -> Result<()> {
         if needed > self.room {
-            // Doubled, so that many pairs do not mean many changes.
+            // Doubled, so that the queue is rarely resized.
             let room = needed.max(self.room * 2);
             self.cq.resize(room)?;
             self.room = room;
@@ -161,8 +161,8 @@ impl IwarpCarrier {
         Ok(())
     }
 
-    /// Completions in order, within bounds; true if none is left. While long packets come, the queue is asked until it is
-    /// empty: what arrives while the first are taken shares the turn with them, and the answers to it share a call.
+    /// Returns completions in order, within bounds; true if none is left. While long packets come, the queue is polled until it is empty:
+    /// what arrives meanwhile is handled in the same turn, and the answers share a system call.
     fn complete(&mut self, done: &mut Vec<Wc>) -> bool {
         self.streams = false;
         let mut early = core::mem::take(&mut self.early);
@@ -180,7 +180,7 @@ impl IwarpCarrier {
     }
 
     fn hand_over(&mut self, wc: Wc, done: &mut Vec<Wc>) {
-        // The adapter forgets the completions of a queue pair that is destroyed, so there is always one.
+        // The adapter drops the completions of a destroyed queue pair, so there is always a pair.
         let Some(pair) = self.names.get(&wc.qpn).copied() else {
             return;
         };
@@ -191,19 +191,19 @@ impl IwarpCarrier {
         self.streams |= is_long(&wc);
         self.handed += 1;
         done.push(Wc { qpn: pair.0, ..wc });
-        // A request that fails fails its queue pair, and not every cause is told as an event.
+        // A failed request moves the queue pair to the error state, and not every cause raises an event.
         if wc.status != Status::Success && seat.stage == Stage::Connected {
             self.note(Told::Failed(pair));
         }
     }
 
-    /// Keeps what was told until the completions that are there now were handed over.
+    /// Defers an event until the completions that exist now have been returned.
     fn note(&mut self, told: Told) {
         let waiting = self.room + self.early.len() + MOST;
         self.told.push_back((self.handed + waiting as u64, told));
     }
 
-    /// The next of what was told, if it may be looked at.
+    /// The next deferred event that is due.
     fn next_told(&mut self) -> Option<Told> {
         let (behind, _) = self.told.front()?;
         let due = !self.more || *behind <= self.handed;
@@ -239,11 +239,11 @@ impl IwarpCarrier {
         };
         seat.stage = stage;
         self.news.push_back(news);
-        // What happened to it in between was not its end yet.
+        // An end that came before the answer was ignored then.
         self.over(pair);
     }
 
-    /// Something happened to a pair: tells its end, if it is that.
+    /// Reports the end of a pair, if it has ended.
     fn over(&mut self, pair: Pair) {
         let Some(seat) = self.seats.get_mut(&pair) else {
             return;
@@ -253,7 +253,7 @@ impl IwarpCarrier {
         }
     }
 
-    /// Takes requests that wait with the listener, as many as there are tickets.
+    /// Takes requests from the listener while there are tickets.
     fn greet(&mut self) -> Result<()> {
         let Way::Listens(listener, _) = &self.way else {
             return Ok(());
@@ -279,7 +279,7 @@ impl IwarpCarrier {
     }
 }
 
-/// A packet that came, and is one of many: a stream of bytes makes the longest there are.
+/// A received packet of a stream: segmentation of a byte stream makes packets of the greatest length.
 fn is_long(wc: &Wc) -> bool {
     matches!(wc.op, WcOp::Receive | WcOp::ReceiveWriteImm) && wc.len >= LONG
 }

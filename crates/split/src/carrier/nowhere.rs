@@ -1,6 +1,5 @@
-//! A carrier that leads nowhere: what a host has while its own is broken and there is no other yet.
-//! It promises to be quiet, and that nothing can be made of it.
-//! It refuses everything.
+//! A carrier without a network, used by a host after its own carrier failed and before another is opened. It reports no events, and calls
+//! that create or post something fail.
 
 use std::time::Instant;
 
@@ -11,7 +10,7 @@ use super::{
     Carrier, CarrierError, Memory, News, Pair, PairOptions, Reach, Result, Sleeper, Ticket,
 };
 
-/// Leads nowhere.
+/// The carrier.
 #[derive(Debug)]
 pub(crate) struct Nowhere;
 

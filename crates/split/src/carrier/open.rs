@@ -1,6 +1,5 @@
-//! Opening a carrier for an address: to dial a unit there, or to be one.
-//! It promises that a name which stands for several addresses is tried in their order, as far as that is possible before
-//! anything is sent. It refuses addresses that make no sense for what is wanted.
+//! Opens a carrier for an address, to dial a unit or to listen as one. A name is resolved to its first address. Ethernet needs the unit's
+//! address to dial, and none to listen.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -28,7 +27,7 @@ fn resolve(address: &Address, name: &str) -> Result<SocketAddr> {
         .ok_or_else(|| refused(address, "the name stands for no address"))
 }
 
-/// A carrier that leads to a unit.
+/// A carrier that dials a unit.
 pub fn dial(address: &Address, cell: Option<u16>) -> Result<Box<dyn Carrier>> {
     match address {
         Address::Iwarp(name) => {
@@ -52,7 +51,7 @@ pub fn dial(address: &Address, cell: Option<u16>) -> Result<Box<dyn Carrier>> {
     }
 }
 
-/// A carrier that units are reached by.
+/// A carrier that listens for hosts.
 pub fn listen(address: &Address, cell: Option<u16>) -> Result<Box<dyn Carrier>> {
     match address {
         Address::Iwarp(name) => {
@@ -88,7 +87,7 @@ pub fn listen(address: &Address, cell: Option<u16>) -> Result<Box<dyn Carrier>> 
     }
 }
 
-/// Hosts that are refused are nobody's result, so they are told of where the user sees it.
+/// Refused hosts are no error of any call, so they are reported on standard error.
 fn tell(refusal: &Refusal) {
     eprintln!("verbena: {refusal}");
 }
@@ -100,15 +99,15 @@ fn options(cell: Option<u16>) -> CellOptions {
     }
 }
 
-/// The adapter's settings, from where they always come; what they leave open is decided for frames.
+/// The adapter's settings from the environment and the files; those not set get values that suit frames.
 fn config(address: &Address) -> Result<Config> {
     let refused = |problems: verbena::Problems| refused(address, problems.to_string());
     let mut config = Config::load().map_err(refused)?;
-    // TCP sums what it carries, and frames bring sums of their own: a third one would cost a copy of everything. Their senders
-    // see to congestion, too, and are not helped by one who spaces out what they have spaced out.
-    // The driver comes back to its queue all the time, so that its second look in vain reads from the sockets: while frames
-    // stream, that saves going to sleep for each.
-    // An acknowledgement is due when most of what a short way takes (`link/flight.rs`) has come, and not later.
+    // TCP has checksums, and frames have their own: a CRC would need a copy of everything. The senders of the frames also do congestion
+    // control, and pacing again does not help them.
+    // The driver polls its queue often, so with `lend_polls` 2 its second empty poll reads from the sockets: while frames stream, that
+    // saves a sleep for each.
+    // An acknowledgement is due when most of the least limit in flight (`link/flight.rs`) has come, and not later.
     for (key, value) in [
         ("crc", "off"),
         ("pacing", "off"),

@@ -1,5 +1,5 @@
-//! Sleeping on descriptors, for carriers that have nothing better to do meanwhile.
-//! It promises to mark which of the others are ready. It refuses to go on after a signal.
+//! `poll` for carriers that make no progress while they sleep. It marks which of the other descriptors are ready. A signal ends the wait
+//! without an error.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::{Beside, Sleeper};
 
-/// Waits until one of these is ready, or the time is over.
+/// Waits until a descriptor is ready, or the timeout has passed.
 pub(crate) fn poll(
     own: &[Sleeper<'_>],
     others: &mut [Beside<'_>],
@@ -24,7 +24,7 @@ pub(crate) fn poll(
         .chain(theirs)
         .map(|(fd, write)| PollFd::from_borrowed_fd(fd, flags(write)))
         .collect();
-    // A wait too long for the system's type is one without an end.
+    // A timeout too long for the system's type is none.
     let limit = timeout.and_then(|limit| Timespec::try_from(limit).ok());
     let found = match rustix::event::poll(&mut fds, limit.as_ref()) {
         Ok(found) => found,

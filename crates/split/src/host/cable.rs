@@ -1,6 +1,6 @@
-//! The interface of a host, and its cable: plugged in while frames can pass on every queue.
-//! It promises that programs see a link only while no flow would get lost or astray, whichever queue the kernel puts it on, and
-//! that the interface of another driver is not touched. It refuses to know why a queue is up or down.
+//! The interface of a host, shared by its queues. Its carrier is on only while frames can pass on every queue, and all queues are
+//! connected to the same unit, so that no flow is lost or misdirected, whichever queue the kernel puts it on. A TAP of another driver is
+//! not opened (see `claim`).
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,20 +18,20 @@ use crate::welcome::Welcome;
 #[derive(Debug)]
 pub struct Cable {
     tap: Tap,
-    /// Of queues that nobody drives yet.
+    /// Status sockets of queues that have no driver yet.
     desks: Mutex<BTreeMap<u8, Desk>>,
     plugs: Mutex<Plugs>,
     reached: Mutex<Reached>,
 }
 
-/// Which queues frames can pass on.
+/// The queues on which frames can pass, a bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Plugs {
     up: u32,
 }
 
 impl Plugs {
-    /// A queue is up or down from now on; true if all are up.
+    /// Sets a queue up or down; true if all are up.
     fn set(&mut self, lane: Lane, up: bool) -> bool {
         let bit = 1 << lane.queue();
         self.up = if up { self.up | bit } else { self.up & !bit };
@@ -40,7 +40,7 @@ impl Plugs {
 }
 
 impl Cable {
-    /// Creates an interface with this name or pattern and so many queues.
+    /// Creates an interface with this name or pattern and number of queues.
     pub fn lay(name: &str, queues: u8) -> Result<Cable, HostError> {
         let (tap, desks) = claim::<HostError>("host", name, queues)?;
         Ok(Cable {
@@ -51,11 +51,11 @@ impl Cable {
         })
     }
 
-    /// Where a queue tells how it stands.
+    /// The status socket of a queue.
     pub(super) fn desk(&self, lane: Lane) -> Result<Desk, HostError> {
         match held(&self.desks).remove(&lane.queue()) {
             Some(desk) => Ok(desk),
-            // Who drove it has ended, or says so.
+            // Its former driver has ended; if not, this fails.
             None => Ok(Desk::open(
                 &lane.desk("host", &self.tap.interface().name()?),
             )?),
@@ -72,31 +72,31 @@ impl Cable {
         self.tap.queues().get(usize::from(lane.queue()))
     }
 
-    /// Frames can pass on a queue, or no longer.
+    /// Sets whether frames can pass on a queue.
     pub(super) fn set(&self, lane: Lane, up: bool) -> verbena_lan::Result<()> {
         let mut plugs = held(&self.plugs);
         let all = plugs.set(lane, up);
-        // Still held, so that the last word is about the last state.
+        // The lock is still held, so that the carrier follows the last state.
         self.tap.set_carrier(all)
     }
 
-    /// A queue is connected to a unit that said this, which all others must be connected to.
+    /// A queue was connected to a unit with this private data; fails if other queues are connected to another unit.
     pub(super) fn come(&self, lane: Lane, said: &[u8]) -> core::result::Result<(), Stray> {
         held(&self.reached).come(lane, Welcome::parse(said))
     }
 
-    /// A queue is not connected any more, and [`set`](Cable::set) said already that frames cannot pass.
+    /// A queue is no longer connected; [`set`](Cable::set) was called before.
     pub(super) fn go(&self, lane: Lane) {
         held(&self.reached).go(lane);
     }
 
-    /// The other queues need this one to dial again.
+    /// Whether this queue must dial again because of the others.
     pub(super) fn is_called(&self, lane: Lane) -> bool {
         held(&self.reached).is_called(lane)
     }
 }
 
-/// Whoever panicked while it was held left nothing half done.
+/// Ignores poisoning: no operation under these locks leaves a partial update.
 fn held<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(PoisonError::into_inner)
 }

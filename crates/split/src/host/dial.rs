@@ -1,6 +1,5 @@
-//! How a host comes to its unit: a carrier that leads there, and a request for each channel.
-//! It promises that a unit which is somewhere else now, or that we reach from somewhere else, is found again.
-//! It refuses to know when to dial.
+//! How a host dials its unit: opens a carrier, and requests each channel. Each attempt after a lost connection opens a new carrier, so
+//! that a changed address of the unit or of this machine is found. When to dial is decided by the caller.
 
 use core::fmt;
 use std::time::Instant;
@@ -22,8 +21,8 @@ impl fmt::Debug for Reopen {
 }
 
 impl Host {
-    /// Whenever it dials again, it does so by a new carrier that this opens: names may stand for other addresses then, this
-    /// machine may have another, and its interface may be another one of the same name.
+    /// Uses `open` for a new carrier whenever the unit is dialled again: by then names may resolve to other addresses, this machine may have
+    /// another, and its interface may have been replaced by one of the same name.
     #[must_use]
     pub fn reopening(
         mut self,
@@ -33,7 +32,7 @@ impl Host {
         self
     }
 
-    /// The carrier does not work any more, perhaps because its interface is gone: another is opened when the unit is dialled again.
+    /// The carrier failed, perhaps because its interface was removed: another is opened when the unit is dialled again.
     pub(super) fn break_down(&mut self, error: CarrierError) -> Result<(), CarrierError> {
         if self.reopen.is_none() {
             return Err(error);
@@ -43,7 +42,7 @@ impl Host {
         Ok(())
     }
 
-    /// Asks the unit for channels, by a new carrier if the last one led to nothing any more.
+    /// Requests channels of the unit, by a new carrier after a lost connection.
     pub(super) fn dial(&mut self, now: Instant) {
         let options = LinkOptions {
             arrangement: self.options.arrangement,

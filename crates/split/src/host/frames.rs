@@ -1,6 +1,5 @@
-//! Frames between the interface and the link, a bounded number each turn, without a copy of ours.
-//! It promises that a frame which finds no room waits with the kernel, which slows its senders down.
-//! It refuses to look into frames.
+//! Frames between the interface and the link, a bounded number each turn, without a copy in user space. A frame that finds no room stays in
+//! the kernel's queue, which slows its senders down. Frames are not inspected here.
 
 use verbena_lan::{LONGEST, Put, Queue, Took, VNET, Vnet};
 
@@ -8,17 +7,17 @@ use super::{Host, HostError, Phase};
 use crate::carrier::Memory;
 use crate::link::Link;
 
-/// Frames in one direction before the other has its turn.
+/// Frames in one direction per turn.
 const TURN: usize = 64;
 
-/// What passed, and room for one frame each way.
+/// Counters, and a buffer for frames that are dropped.
 #[derive(Debug)]
 pub(super) struct Frames {
     pub(super) out: u64,
     pub(super) came: u64,
     pub(super) dropped: u64,
     room: Vec<u8>,
-    /// The interface had no more frames when it was asked last, and nothing has happened since that would change it.
+    /// The last read of the interface emptied it, and nothing has happened since that makes new frames likely.
     pub(super) is_dry: bool,
 }
 
@@ -35,13 +34,13 @@ impl Default for Frames {
 }
 
 impl Host {
-    /// Frames are taken from the interface: there is room, or nobody to send them to, so that none grows old in its queue.
+    /// Whether frames are read: there is room, or no connection; then they are dropped, so that none is sent late.
     pub(super) fn reads_frames(&self) -> bool {
         let room = self.link.as_ref().is_some_and(Link::has_room);
         room || self.phase != Phase::Up
     }
 
-    /// Frames of the interface go to the unit; true if there was one.
+    /// Sends frames of the interface to the unit; true if there was one.
     pub(super) fn take_frames(&mut self) -> Result<bool, HostError> {
         let mut turn = 0;
         while turn < TURN && !self.frames.is_dry && self.reads_frames() {
@@ -50,7 +49,7 @@ impl Host {
             };
             let took = match (&mut self.link, self.phase) {
                 (Some(link), Phase::Up) => send(link, queue)?,
-                // Nobody to send it to.
+                // No connection: dropped.
                 _ => match queue.take(&mut self.frames.room)? {
                     Took::Nothing => Took::Nothing,
                     Took::Frame(..) | Took::Lost => Took::Lost,
@@ -67,7 +66,7 @@ impl Host {
         Ok(turn > 0)
     }
 
-    /// Packets of the unit go to the interface; true if there was one.
+    /// Writes packets of the unit to the interface; true if there was one.
     pub(super) fn take_packets(&mut self) -> Result<bool, HostError> {
         let mut turn = 0;
         while turn < TURN {
@@ -99,7 +98,7 @@ impl Host {
             match put {
                 Put::Sent => {
                     self.frames.came += 1;
-                    // Whoever is told something answers at once, more often than not.
+                    // A frame delivered is often answered at once.
                     self.frames.is_dry = false;
                 }
                 // A TAP has no queue that could be full in this direction.
@@ -111,7 +110,7 @@ impl Host {
     }
 }
 
-/// Takes a frame from the interface to where it leaves from.
+/// Reads a frame from the interface directly into the send buffer.
 fn send(link: &mut Link, queue: &Queue) -> Result<Took, HostError> {
     let most = link.options().size as usize - VNET;
     let mut took = Ok(Took::Nothing);
@@ -127,7 +126,7 @@ fn send(link: &mut Link, queue: &Queue) -> Result<Took, HostError> {
             _ => None,
         }
     });
-    // There was room; what does not fit the unit's buffers is lost.
+    // There was room; a frame that does not fit the unit's elements is dropped.
     match (took?, sent) {
         (Took::Frame(..), Err(_)) => Ok(Took::Lost),
         (took, _) => Ok(took),

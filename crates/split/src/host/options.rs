@@ -1,6 +1,5 @@
-//! What a host's driver shall be like, and how long its packets are.
-//! It promises that a packet has room for what it is said to have room for.
-//! It refuses to know who asks.
+//! Options of a host's driver, and the lengths of its packets. The packet size depends only on whether offloads are used, and the largest
+//! MTU follows from it.
 
 use std::time::Duration;
 
@@ -9,42 +8,42 @@ use verbena_push::Arrangement;
 
 use crate::lane::Lane;
 
-/// Which address the interface has.
+/// The interface's Ethernet address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MacChoice {
-    /// The one that it has already.
+    /// The current one.
     Own,
     /// This one.
     Fixed(Mac),
-    /// The one that the unit gives.
+    /// One that the unit suggests.
     Unit,
 }
 
-/// What a host's driver shall be like.
+/// Options of a host's driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostOptions {
     /// The interface's name, or a pattern such as `tap%d`.
     pub tap: String,
-    /// Which of the interface's queues it drives.
+    /// The queue of the interface that it drives.
     pub lane: Lane,
-    /// What the unit calls us in its status.
+    /// The name that the unit shows in its status.
     pub name: String,
-    /// What runs on the connection (P5).
+    /// The arrangement of the connection (P5).
     pub arrangement: Arrangement,
-    /// Packets on their way, each direction.
+    /// Packets in flight, in each direction.
     pub elements: u32,
     /// The interface's address.
     pub mac: MacChoice,
-    /// The interface's MTU; the LAN's if none is given.
+    /// The interface's MTU; `None`: that of the LAN.
     pub mtu: Option<u32>,
-    /// Checksums and cutting are left to the unit.
+    /// The unit computes checksums and segments.
     pub offloads: bool,
-    /// A unit that has said nothing for so long is gone.
+    /// A unit that was silent for this long is considered lost.
     pub patience: Duration,
 }
 
 impl HostOptions {
-    /// The usual ones.
+    /// The defaults.
     pub fn new(tap: &str) -> HostOptions {
         HostOptions {
             tap: tap.to_owned(),
@@ -59,7 +58,7 @@ impl HostOptions {
         }
     }
 
-    /// Bytes of the longest packet: super-frames if they are left to the unit.
+    /// Bytes of the longest packet: a super-frame if offloads are used.
     pub(super) fn size(&self) -> u32 {
         packet_size(self.offloads)
     }
@@ -71,11 +70,11 @@ pub(crate) fn packet_size(offloads: bool) -> u32 {
     (VNET + longest).next_multiple_of(64) as u32
 }
 
-/// The largest MTU whose frames, with two tags, fit packets of this size; one that fills its room counts as too long.
+/// The largest MTU whose frames, with two VLAN tags, fit packets of this size; a frame that fills its buffer counts as too long.
 pub(crate) fn packet_mtu(size: u32) -> u32 {
     const AROUND: u32 = VNET as u32 + 14 + 2 * 4 + 1;
     size.saturating_sub(AROUND)
 }
 
-/// The longest frame that anybody calls an Ethernet frame.
+/// The longest jumbo frame in common use.
 const JUMBO: usize = 9216;

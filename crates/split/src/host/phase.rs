@@ -1,36 +1,35 @@
-//! Where a host's driver stands with its unit: one table.
-//! It promises that a happening which makes no sense changes nothing.
-//! It refuses to know what a change does; callers act on it.
+//! The state machine of a host's driver: one table. An event that does not apply in a state leaves it unchanged, and the actions of a
+//! transition are the caller's.
 
 use core::fmt;
 
-/// Where a driver stands.
+/// The state of the connection to the unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// No connection; it is dialled again by and by.
+    /// No connection; the unit is dialled again after a wait.
     Apart,
     /// Channels are being connected.
     Dialling,
-    /// Connected; the unit is told of the interface.
+    /// Connected; the unit is told about the interface.
     Starting,
-    /// Frames pass.
+    /// Frames can pass.
     Up,
-    /// Taking leave: pools are flushed.
+    /// Disconnecting: pools are flushed.
     Leaving,
 }
 
-/// What moves it.
+/// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Happening {
-    /// The unit is asked for channels.
+    /// Channels were requested.
     Dialled,
-    /// All channels are there.
+    /// All channels are connected.
     Opened,
-    /// The unit has answered everything.
+    /// The unit has answered the first requests.
     Agreed,
-    /// The connection is no more.
+    /// The connection has ended.
     Lost,
-    /// Somebody wants the driver to end.
+    /// A stop was requested.
     Wished,
 }
 
@@ -44,7 +43,7 @@ impl Phase {
         Phase::Leaving,
     ];
 
-    /// The phase after something happened; the same if it makes no sense here.
+    /// The state after an event; the same if the event does not apply.
     #[must_use]
     pub fn after(self, happening: Happening) -> Phase {
         use Phase as P;

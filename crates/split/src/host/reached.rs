@@ -1,15 +1,14 @@
-//! Which unit each queue of a host has reached.
-//! It promises that all queues that are connected at a time are connected to the same unit, since flows would come out on
-//! different LANs otherwise, and that queues which cannot come together where they are try anew, all of them.
-//! It refuses to know how units are found.
+//! The unit that each queue of a host is connected to. All queues that are connected at a time are connected to the same unit, since
+//! frames would otherwise appear on different LANs. If a queue reaches another unit [`PATIENT`] times in a row, the connected queues must
+//! dial again.
 
 use std::collections::BTreeMap;
 
 use crate::lane::Lane;
 use crate::welcome::Welcome;
 
-/// So often in a row a queue reaches another unit than the others before they are called away from theirs. A name that stands for
-/// two units in turn leads to the right one sooner; one that stands for another unit from now on never does.
+/// Times in a row that a queue reaches another unit before the connected queues must leave theirs. A name that resolves to two units
+/// alternately leads to the right one sooner; one that now resolves to another unit never does.
 const PATIENT: u32 = 6;
 
 /// A queue reached another unit than the others.
@@ -22,19 +21,19 @@ pub(super) struct Stray {
     other: Lane,
 }
 
-/// Where the queues are.
+/// The units of the queues.
 #[derive(Debug, Default)]
 pub(super) struct Reached {
-    /// Those that are connected, and to which unit; one that says nothing is another one than those that do.
+    /// Connected queues, and their units; `None` is a unit that sent no welcome, and differs from those that did.
     units: BTreeMap<u8, Option<Welcome>>,
-    /// How often in a row a queue strayed.
+    /// Times in a row that each queue reached another unit.
     strays: BTreeMap<u8, u32>,
-    /// Queues that are called away, a bit each.
+    /// Queues that must dial again, a bit each.
     called: u32,
 }
 
 impl Reached {
-    /// A queue is connected to a unit, unless others are connected to another one.
+    /// Records that a queue is connected to a unit; fails if other queues are connected to another one.
     pub(super) fn come(&mut self, lane: Lane, unit: Option<Welcome>) -> Result<(), Stray> {
         let mut others = self.units.iter().filter(|(at, _)| **at != lane.queue());
         let apart = others.find(|(_, there)| **there != unit);
@@ -54,13 +53,13 @@ impl Reached {
         Err(Stray { lane, other })
     }
 
-    /// A queue is not connected any more.
+    /// A queue is no longer connected.
     pub(super) fn go(&mut self, lane: Lane) {
         self.units.remove(&lane.queue());
         self.called &= !(1 << lane.queue());
     }
 
-    /// A queue shall leave its unit.
+    /// Whether a queue must leave its unit.
     pub(super) fn is_called(&self, lane: Lane) -> bool {
         self.called & 1 << lane.queue() != 0
     }
@@ -83,7 +82,7 @@ mod tests {
             let [first, second, third] = lanes();
             let mut reached = Reached::default();
             assert!(reached.come(second, here).is_ok());
-            // Each channel says so.
+            // The second channel of the queue.
             assert!(reached.come(second, here).is_ok());
             let stray = reached.come(first, there).unwrap_err();
             let said = stray.to_string();
@@ -95,7 +94,7 @@ mod tests {
         }
     }
 
-    /// The unit is started anew: a queue that finds the new one waits for those that have not noticed.
+    /// The unit was restarted: a queue that reaches the new one waits for those that have not noticed.
     #[test]
     fn the_unit_is_forgotten_with_the_last_queue() {
         let [first, second] = lanes();
@@ -112,7 +111,7 @@ mod tests {
         assert!(!reached.is_called(first) && !reached.is_called(second));
     }
 
-    /// The name stands for another unit from now on, and the old one lives: who is still there is called away.
+    /// The name resolves to another unit from now on, and the old one still runs: the queues connected there must dial again.
     #[test]
     fn who_strays_again_and_again_calls_the_others() {
         let [first, second, third] = lanes();
@@ -127,14 +126,14 @@ mod tests {
                 reached.go(third);
             }
             assert!(reached.is_called(first) && reached.is_called(second));
-            // Once each, wherever they come then.
+            // Each must leave once, whichever unit it reaches then.
             for lane in [first, second] {
                 reached.go(lane);
                 reached.come(lane, A).unwrap();
                 assert!(!reached.is_called(lane));
             }
         }
-        // Strays in a row count.
+        // Only attempts in a row count.
         for _ in 1..PATIENT {
             reached.come(third, B).unwrap_err();
         }

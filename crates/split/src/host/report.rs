@@ -1,6 +1,4 @@
-//! How a host's driver stands, for whoever asks.
-//! It promises what is true at that moment, and nothing that is secret.
-//! It refuses to change anything.
+//! The status of a host's driver, as of the time of the call. It contains no secrets, and reading it changes nothing.
 
 use verbena_lan::Offloads;
 
@@ -9,7 +7,7 @@ use crate::hello::letter;
 use crate::status::{HostStatus, LinkStatus};
 
 impl Host {
-    /// How it stands.
+    /// The current status.
     pub fn status(&self) -> HostStatus {
         let interface = self.interface();
         let messages = self.link.as_ref().map(LinkStatus::of);

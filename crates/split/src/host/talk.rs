@@ -1,6 +1,5 @@
-//! What a host and its unit say to each other beside frames: the configuration service (P8).
-//! It promises that the unit knows the interface's address and MTU before frames pass, and of every change after that.
-//! It refuses nothing that the unit may ask; what makes no sense is answered so.
+//! The configuration service (P8) of a host: its requests to the unit, and its answers. The unit knows the interface's address and MTU
+//! before frames pass, and is told every change. Every request of the unit is answered, with an error status if it does not apply.
 
 use std::time::Instant;
 
@@ -12,7 +11,7 @@ use crate::link::{Link, LinkEvent};
 use crate::service::{Ask, Counts, Terms, flag, mac};
 
 impl Host {
-    /// All channels are there.
+    /// Called when all channels are connected.
     pub(super) fn begin(&mut self, now: Instant) {
         self.phase = self.phase.after(Happening::Opened);
         self.probed = now;
@@ -42,7 +41,7 @@ impl Host {
         self.with_link(|link, carrier| link.drive(carrier));
     }
 
-    /// Answers, and questions of the unit; true if there were any.
+    /// Handles answers and requests of the unit; true if there were any.
     pub(super) fn serve_events(&mut self, now: Instant) -> bool {
         let mut any = false;
         while let Some(event) = self.link.as_mut().and_then(Link::next_event) {
@@ -93,7 +92,7 @@ impl Host {
                 let why = String::from_utf8_lossy(data);
                 what = format!("{what}: {}", why.escape_default());
             }
-            // Without these nothing can pass.
+            // Without these no frame can pass.
             return match ask {
                 Ask::Initialise(_) | Ask::GetMac | Ask::SetMac(_) => self.lose(&what),
                 _ => self.journal.note(&what),
@@ -107,7 +106,7 @@ impl Host {
             Ask::GetMac => match mac(data).filter(|mac| mac.is_station()) {
                 Some(mac) => {
                     match self.interface().set_mac(mac) {
-                        // It is kept: others know it, and a unit that comes back would suggest another.
+                        // Kept for later connections: other stations know it, and a restarted unit would suggest another.
                         Ok(()) => self.options.mac = MacChoice::Own,
                         Err(error) => self.journal.note(&error.to_string()),
                     }
@@ -127,7 +126,7 @@ impl Host {
         }
     }
 
-    /// The unit says what it takes over and how long packets may be.
+    /// The unit's offloads and MTU.
     fn initialised(&mut self, terms: Terms) {
         let wanted = match self.options.offloads {
             true => terms.takes,
@@ -137,7 +136,7 @@ impl Host {
             Ok(granted) => self.granted = granted,
             Err(error) => self.journal.note(&error.to_string()),
         }
-        // Longer frames than our buffers hold would be lost one by one.
+        // Frames longer than our elements would be dropped.
         let most = terms.mtu.min(packet_mtu(self.options.size()));
         let mtu = self.options.mtu.unwrap_or(most);
         if self.interface().mtu() != Ok(mtu)
@@ -195,7 +194,7 @@ impl Host {
         }
     }
 
-    /// Is the unit still there? And what does it count?
+    /// Requests statistics, unless an answer is outstanding: the answer also shows that the unit is alive.
     pub(super) fn probe(&mut self, now: Instant) {
         self.probed = now;
         if self.asked.is_empty() {
@@ -203,7 +202,7 @@ impl Host {
         }
     }
 
-    /// Takes leave: the unit is told, and pools are recalled; true when it is over.
+    /// Disconnects: the unit is told, and pools are recalled; true when done or timed out.
     pub(super) fn leave(&mut self, now: Instant) -> bool {
         if self.phase != Phase::Leaving {
             let next = self.phase.after(Happening::Wished);

@@ -1,8 +1,7 @@
-//! How much of a link's packets is on its way.
-//! It promises a bound that keeps the way busy and no more: what waits in the middle of it only leaves the processors' caches.
-//! It refuses to know what travels.
+//! The limit on bytes of a link in flight. It keeps the path busy and no more: bytes that wait on the way only leave the processors'
+//! caches.
 //!
-//! The bound grows with the way's length. Its round trip is the shortest that was seen, since all others had to wait as well.
+//! The limit grows with the path's round trip, which is the shortest seen, since longer ones include waiting.
 
 use core::time::Duration;
 use std::time::Instant;
@@ -12,30 +11,30 @@ use crate::slots::Slot;
 #[cfg(test)]
 mod tests;
 
-/// So many bytes may be on their way however short it is: a few of the longest packets for each of those who work on them, and more
-/// than the adapter acknowledges at once (`carrier/open.rs`).
+/// The least limit: a few of the longest packets for each thread on the path, and more than the adapter acknowledges at once
+/// (`carrier/open.rs`).
 const LEAST: u64 = 704 << 10;
-/// Bytes that a long way takes in per nanosecond: 20 Gb/s.
+/// Assumed rate of a long path, in bytes per nanosecond: 20 Gb/s.
 const RATE: (u64, u64) = (5, 2);
 
-/// Packets on their way.
+/// Packets in flight.
 #[derive(Debug, Default)]
 pub(super) struct Flight {
     bytes: u64,
-    /// The packet that is timed, and since when.
+    /// The packet being timed, and since when.
     timed: Option<(Slot, Instant)>,
     shortest: Option<Duration>,
 }
 
 impl Flight {
-    /// A packet leaves.
+    /// A packet is sent.
     pub(super) fn leave(&mut self, slot: Slot, len: u32) {
         self.bytes += u64::from(len);
-        // One at a time: the clock costs something.
+        // One at a time: reading the clock has a cost.
         self.timed.get_or_insert_with(|| (slot, Instant::now()));
     }
 
-    /// The carrier is done with a packet, whose peer has it where channels are acknowledged.
+    /// A packet was completed; on acknowledged channels the peer then has it.
     pub(super) fn land(&mut self, slot: Slot, len: u32) {
         self.bytes -= u64::from(len);
         if let Some((timed, since)) = self.timed
@@ -47,7 +46,7 @@ impl Flight {
         }
     }
 
-    /// More may leave.
+    /// Whether more may be sent.
     pub(super) fn has_room(&self) -> bool {
         self.bytes < self.most()
     }

@@ -1,24 +1,23 @@
-//! Packets of a link: made where they leave from, and looked at where they lie.
-//! It promises that an element is the peer's again only when whoever looked is done with it.
-//! It refuses packets for which neither side has room.
+//! Packets of a link: built in the send buffer, and read in the pool, without copies. An element is returned to the peer only after the
+//! caller has finished with its packet. A packet that is too long, or for which there is no room, is refused.
 
 use verbena_lan::{Ack, VNET};
 
 use super::{Link, Lost, Memory, POOL, Refused, SEND_DATA_HEAD};
 use crate::slots::Slot;
 
-/// A packet that only acknowledges, made and not sent yet.
+/// A packet that is only an acknowledgement, built and not sent yet.
 #[derive(Debug)]
 pub(super) struct Kept {
     ack: Ack,
-    /// It repeats the one before, which tells of a gap: it is sent whatever follows.
+    /// It repeats the one before, which reports a gap: it is sent whatever follows.
     repeats: bool,
     slot: Slot,
     len: u32,
 }
 
 impl Link {
-    /// Sends a packet made of two parts. It is copied.
+    /// Sends a packet of two parts, which are copied.
     pub fn send(&mut self, head: &[u8], rest: &[u8]) -> Result<(), Refused> {
         let len = u32::try_from(head.len() + rest.len()).unwrap_or(u32::MAX);
         let most = (self.packets.size() - SEND_DATA_HEAD) as u32;
@@ -36,8 +35,8 @@ impl Link {
         self.enqueue(slot, len)
     }
 
-    /// Sends a packet that is made where it leaves from: `make` is handed memory and a place in it, with room for as many bytes
-    /// as the longest packet has, and says how many there are, or that there is none. False if there is none.
+    /// Sends a packet that `make` builds in the send buffer: it gets memory and an offset with room for the longest packet, and returns the
+    /// length, or `None` if there is no packet; then the result is false.
     pub fn send_by(
         &mut self,
         make: impl FnOnce(&dyn Memory, usize) -> Option<usize>,
@@ -58,8 +57,8 @@ impl Link {
         }
     }
 
-    /// A packet is made. One that only acknowledges is kept until something else is sent, or the turn ends: the next may say the same
-    /// and more.
+    /// Sends a packet. One that is only an acknowledgement is kept until something else is sent, or the turn ends: the next one may
+    /// supersede it.
     fn enqueue(&mut self, slot: Slot, len: u32) -> Result<(), Refused> {
         let ack = self.ack_in(slot, len as usize);
         let before = self.kept.as_ref().zip(ack);
@@ -85,7 +84,7 @@ impl Link {
         }
     }
 
-    /// What was kept is sent. There was room when it was kept; if the peer has taken that back since, it is lost as any frame may be.
+    /// Sends a kept packet. There was room when it was kept; if the peer has recalled its pool since, it is dropped as any frame may be.
     pub(super) fn send_kept(&mut self, kept: Option<Kept>) {
         if let Some(kept) = kept {
             let _ = self.send_slot(kept.slot, kept.len);
@@ -117,13 +116,13 @@ impl Link {
         Ack::of(frame)
     }
 
-    /// Packets wait to be taken.
+    /// Whether packets wait to be taken.
     pub fn has_packets(&self) -> bool {
         !self.arrived.is_empty()
     }
 
-    /// Looks at the oldest packet that came where it lies: `look` is handed memory, place and length, and its element is the
-    /// peer's again afterwards. An honest peer leaves it alone meanwhile; what must not change is to be copied first.
+    /// Calls `look` on the oldest packet that came, with memory, offset and length, and then returns its element to the peer. A peer that
+    /// breaks the protocol may write to it meanwhile: what is checked must be copied first.
     pub fn look_at_packet<T>(
         &mut self,
         look: impl FnOnce(&dyn Memory, usize, usize) -> T,

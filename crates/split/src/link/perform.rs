@@ -1,6 +1,5 @@
-//! What a session wants done, done: messages, packets and descriptors become requests of the carrier.
-//! It promises the session's order on each channel, also when messages wait for room.
-//! It refuses to decide anything.
+//! Performs the outputs of a session: messages, packets and receives become requests to the carrier. The order of the control channel is
+//! kept also when outputs wait for a message slot.
 
 use verbena_nic::wr::Remote;
 use verbena_push::session::SEND_DATA_HEAD;
@@ -9,7 +8,7 @@ use super::{Arrangement, Event, Link, LinkEvent, Lost, Output, Packet};
 use crate::carrier::{Carrier, Pair};
 use crate::slots::Slot;
 
-/// What a request is for, in the highest byte of its id; the rest is the slot or element.
+/// The highest byte of a request's id is its kind; the rest is the slot or element.
 pub(super) const KIND: u32 = 56;
 pub(super) const MESSAGE: u64 = 1;
 pub(super) const PACKET: u64 = 2;
@@ -21,7 +20,7 @@ pub(super) fn id(kind: u64, of: u32) -> u64 {
 }
 
 impl Link {
-    /// Posts what must be there before anybody sends.
+    /// Posts the receives that must exist before the peer sends.
     pub(super) fn post_first(&mut self, carrier: &mut dyn Carrier) -> Result<(), Lost> {
         for slot in 0..self.receives.count() {
             self.post_control(carrier, slot)?;
@@ -44,7 +43,7 @@ impl Link {
         Ok(())
     }
 
-    /// Does what the session wants done.
+    /// Performs the session's outputs.
     pub fn drive(&mut self, carrier: &mut dyn Carrier) -> Result<(), Lost> {
         if !self.is_open() {
             return Ok(());
@@ -70,7 +69,7 @@ impl Link {
     fn perform(&mut self, carrier: &mut dyn Carrier, output: Output) -> Result<(), Lost> {
         match output {
             Output::Send(bytes) => {
-                // There is a slot: whoever calls has looked. A message is no longer than one.
+                // The caller has checked that a slot is free, and no message is longer than a slot.
                 if let Some(slot) = self.messages.fill(&bytes) {
                     let piece = self.messages.piece(slot, 0, bytes.len() as u32);
                     carrier.post_send(self.control, id(MESSAGE, slot), piece)?;
@@ -116,7 +115,7 @@ impl Link {
                 let data = self.current.get(from..from + len as usize);
                 self.pool.write(offset, data.unwrap_or_default());
             }
-            // Receives cannot be taken out of a queue one by one. Pools are recalled when all is over, so the channel ends.
+            // Receives cannot be removed from a queue one by one. Pools are only recalled at the end, so the channel is destroyed.
             Output::Withdraw { .. } => {
                 if let Some(data) = self.data {
                     carrier.destroy(data);
@@ -131,7 +130,7 @@ impl Link {
         self.data.unwrap_or(self.control)
     }
 
-    /// The session names packets in the order in which they were handed to it.
+    /// The slot of a packet. The session sends packets in the order in which it got them.
     fn slot_of(&mut self, packet: Packet) -> Result<Slot, Lost> {
         match self.queued.pop_front() {
             Some((queued, slot)) if queued == packet => Ok(slot),
@@ -163,7 +162,7 @@ impl Link {
                 data,
             }),
             Event::PoolFreed { .. } => self.is_freed = true,
-            // All that there is was lent at the beginning; rooms are seen by whoever looks; slots come back with completions.
+            // The only pool was lent at the beginning; room is checked before each send; slots are returned by completions.
             Event::PoolWanted { .. }
             | Event::Room
             | Event::Sent { .. }

@@ -1,6 +1,5 @@
-//! Completions, and what they mean to the session.
-//! It promises that a message's descriptor is posted again before the session hears of the message, so that the peer is never
-//! promised one that is not there. It refuses completions that no request of this link explains.
+//! Passes completions to the session. A control receive is posted again before the session gets its message, so that the credit it grants
+//! is backed by a posted receive. A completion of no request of this link is an error.
 
 use std::time::Instant;
 
@@ -11,9 +10,9 @@ use super::{Arrangement, Channel, Link, Lost};
 use crate::carrier::Carrier;
 
 impl Link {
-    /// A completion of one of its pairs.
+    /// Handles a completion of one of its pairs.
     pub fn handle(&mut self, carrier: &mut dyn Carrier, wc: &Wc, now: Instant) -> Result<(), Lost> {
-        // What was sent and acknowledged tells as much of the peer as what it sends: one who only takes is not silent.
+        // An acknowledged send also shows that the peer is alive, even if it sends nothing itself.
         let came = matches!(wc.op, WcOp::Receive | WcOp::ReceiveWriteImm);
         let acknowledged = self.options.arrangement != Arrangement::Sends;
         if wc.status == Status::Success && (came || acknowledged) {
@@ -22,7 +21,7 @@ impl Link {
         if self.is_open() {
             self.completed(carrier, wc)
         } else {
-            // No more than receives were posted.
+            // Bounded by the receives posted.
             self.early.push(*wc);
             Ok(())
         }
@@ -56,7 +55,7 @@ impl Link {
                 self.current.resize(wc.len as usize, 0);
                 self.receives.read(of, &mut self.current);
                 self.post_control(carrier, of)?;
-                // A violation is the peer's fault, and counted.
+                // A violation of the peer is counted by the session.
                 let _ = self.session.handle_message(Channel::Control, &self.current);
             }
             _ => self.on_data(carrier, wc, of)?,
@@ -65,7 +64,7 @@ impl Link {
     }
 
     fn on_data(&mut self, carrier: &mut dyn Carrier, wc: &Wc, of: u32) -> Result<(), Lost> {
-        // Violations are the peer's fault, and counted.
+        // Violations of the peer are counted by the session.
         match (self.options.arrangement, self.data) {
             (Arrangement::Writes, Some(data)) => {
                 carrier.post_receive(data, id(ELEMENT, of), None)?;

@@ -1,6 +1,6 @@
-//! Two links on real carriers, iWARP with and without TLS and cells over UDP, in every arrangement.
-//! They fail when a packet is lost, doubled, changed or out of order where channels are acknowledged, when credit is overdrawn,
-//! or when memory is called free too early. They use loopback only.
+//! Two links on real carriers, iWARP with and without TLS and cells over UDP, in every arrangement. They check that on acknowledged
+//! channels no packet is lost, duplicated, changed or reordered, that credit is not exceeded, and that memory is not reported free too
+//! early. They use loopback only.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ struct Side {
 }
 
 impl Side {
-    /// One turn of everything.
+    /// One turn of the carrier and the link.
     fn turn(&mut self) {
         let now = Instant::now();
         let mut done = Vec::new();
@@ -80,7 +80,7 @@ impl Side {
     }
 }
 
-/// iWARP by TLS, with this key.
+/// A configuration with TLS and this key.
 fn encrypted(key: &str) -> Config {
     let mut config = Config::from_parts(None, std::iter::empty()).unwrap();
     config.set("key", key).unwrap();
@@ -88,7 +88,7 @@ fn encrypted(key: &str) -> Config {
     config
 }
 
-/// A dialler and a listener that it leads to.
+/// A dialler, and the listener that it dials.
 fn carriers(scheme: &str) -> [Box<dyn Carrier>; 2] {
     if scheme == "psk" {
         let config = || encrypted("the key of both sides");
@@ -162,7 +162,7 @@ fn every(mut test: impl FnMut([Side; 2], bool)) {
     }
 }
 
-/// A packet that says which it is, of a length of its own.
+/// A packet with its number in it, and a length derived from it.
 fn made(number: u32) -> Vec<u8> {
     let len = 5 + (number * 37) as usize % 2990;
     let mut packet = vec![number as u8; len];
@@ -170,7 +170,7 @@ fn made(number: u32) -> Vec<u8> {
     packet
 }
 
-/// Many more packets than there are elements, both ways at once: whole and in order, and all there if nothing can be lost.
+/// Many more packets than elements, in both directions at once: unchanged and in order, and complete if the channel is lossless.
 #[test]
 fn packets_pass_both_ways_and_credit_comes_back() {
     every(|mut sides, lossless| {
@@ -231,7 +231,7 @@ fn what_is_asked_is_answered() {
     });
 }
 
-/// P6: the owner's memory is free when the user has stopped, and not before.
+/// P6: a pool is free when the peer has stopped using it, and not before.
 #[test]
 fn a_pool_is_free_when_the_peer_has_stopped() {
     every(|mut sides, _| {
@@ -270,7 +270,7 @@ fn a_packet_too_long_is_refused_and_nothing_else() {
     });
 }
 
-/// Nothing is kept for a peer that does not take: whoever sends finds no room.
+/// Nothing is queued for a peer that takes no packets: the sender finds no room.
 #[test]
 fn a_peer_that_takes_nothing_slows_the_sender_down() {
     every(|mut sides, _| {
@@ -300,7 +300,7 @@ fn the_end_of_a_link_is_heard() {
         while !host.ended && host.lost.is_none() {
             let now = Instant::now();
             carrier.turn(now, &mut Vec::new()).unwrap();
-            // A channel that is not acknowledged hears of it when it says something.
+            // A channel that is not acknowledged detects it when it sends.
             let _ = host.send(&made(1));
             host.turn();
             host.news();
@@ -309,7 +309,7 @@ fn the_end_of_a_link_is_heard() {
     });
 }
 
-/// A host may name any handle; only what was lent to it is within its reach.
+/// A host may name any STag; only memory lent to it is accessible.
 #[test]
 fn a_peer_reaches_nothing_of_anothers() {
     for scheme in SCHEMES {
@@ -357,7 +357,7 @@ fn who_only_takes_is_not_silent() {
     }
 }
 
-/// Whoever was held up for a minute has not listened for a minute, either.
+/// A process that was suspended for a minute has not received for a minute, either.
 #[test]
 fn a_pause_of_ones_own_is_no_silence() {
     let [mut host, _unit] = pair("udp", Arrangement::Single, 8);
@@ -374,7 +374,7 @@ fn a_pause_of_ones_own_is_no_silence() {
     assert!(silent >= Duration::from_secs(3), "{silent:?}");
 }
 
-/// A packet with a frame that only acknowledges, up to a number.
+/// A packet with a frame that is only an acknowledgement, up to a number.
 fn acknowledgement(number: u32) -> Vec<u8> {
     let mut packet = vec![0; VNET];
     packet.extend([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
@@ -385,7 +385,7 @@ fn acknowledgement(number: u32) -> Vec<u8> {
     packet
 }
 
-/// Of acknowledgements that leave together only the last one does, and nothing else is lost or overtaken.
+/// Of acknowledgements sent together only the last one is transmitted, and nothing else is lost or reordered.
 #[test]
 fn an_acknowledgement_that_a_later_one_outdates_is_not_sent() {
     every(|mut sides, lossless| {
@@ -402,7 +402,7 @@ fn an_acknowledgement_that_a_later_one_outdates_is_not_sent() {
             came.len() == 5 || !lossless
         });
         if lossless {
-            // The same number twice tells of a gap, also when that is filled at once.
+            // The same number twice reports a gap, also when that is filled at once.
             assert_eq!(came, [two.clone(), other, two.clone(), two, three]);
             until(&mut sides, |[host, _]| host.link.is_still());
             let used = room - sides[0].link.free();
@@ -411,7 +411,7 @@ fn an_acknowledgement_that_a_later_one_outdates_is_not_sent() {
     });
 }
 
-/// Whoever asks for room after the last element was promised to what is kept is told that there is none.
+/// Once the last element is reserved for a kept acknowledgement, there is no room.
 #[test]
 fn what_is_kept_has_its_element() {
     every(|mut sides, _| {

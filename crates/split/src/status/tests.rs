@@ -1,4 +1,4 @@
-//! Sockets of drivers: where there can be none, and who may ask.
+//! Status sockets: errors of opening one, and which users get an answer.
 
 use super::*;
 
@@ -16,12 +16,12 @@ const STRANGER: &str = "VERBENA_TEST_STATUS";
 #[test]
 fn as_stranger() {
     if let Ok(path) = std::env::var(STRANGER) {
-        // The driver is root's, whom all trust; but it does not trust us.
+        // The driver is root's, which every user trusts; but it does not trust this user.
         println!("\n> {:?}", ask_at(Path::new(&path)));
     }
 }
 
-/// Even where the modes of directory and socket were changed. Another user can only be played by root.
+/// Also if the modes of directory and socket were changed. Only root can run a process as another user.
 #[test]
 fn other_users_learn_nothing_and_are_not_asked() {
     use std::os::unix::fs::PermissionsExt;
@@ -58,7 +58,7 @@ fn other_users_learn_nothing_and_are_not_asked() {
     let said = stranger.wait_with_output().unwrap().stdout;
     let said = String::from_utf8_lossy(&said).into_owned();
     assert!(said.contains("> Ok(\"\")"), "{said}");
-    // Of ourselves, in a thread, since one asks and the other answers.
+    // As the same user, in a thread, since the test also answers.
     let path = desk.path.clone();
     let asking = std::thread::spawn(move || ask_at(&path).unwrap());
     while !asking.is_finished() {

@@ -1,6 +1,6 @@
-//! Who comes to a unit and who goes: requests for channels, connections made and ended.
-//! It promises that a stranger, a host too many and a channel asked for twice are rejected with a reason, and nobody else is
-//! disturbed. It refuses to know who a host is: that is said later (see `talk`).
+//! Connections of a unit: requests for channels, channels connected and ended. A request that is not a host's, one host too many and a
+//! channel that is already connected are rejected with a reason, and other hosts are not affected. The host's Ethernet address and its
+//! offloads follow later in the configuration service (see `talk`).
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -50,14 +50,14 @@ impl Unit {
         }
     }
 
-    /// Somebody was rejected, by us or by a carrier.
+    /// A request was rejected, by the unit or by a carrier.
     fn rejected(&mut self, from: &str, why: &str, now: Instant) {
         self.rejections.add();
         let sentence = format!("{from} was rejected: {why}");
         self.note_stranger(sentence, now);
     }
 
-    /// Somebody asks for a channel: the first of a new host, or a further one of a host that is known.
+    /// A request for a channel: the first of a new host, or a further one of a known host.
     fn asked(
         &mut self,
         at: usize,
@@ -91,14 +91,14 @@ impl Unit {
         let carrier = self.carriers.get_mut(at).ok_or("no such carrier")?;
         let accepted = carrier.accept(ticket, pair, &self.options.welcome.to_bytes());
         accepted.map_err(|error| {
-            // It can never have all its channels, and others wait for its place.
+            // It can never have all its channels, and must not keep a place that another host could use.
             let why = error.to_string();
             self.lose(id, &why);
             why
         })
     }
 
-    /// Queues lead to queues of the same number, and there are as many on both sides: otherwise frames of some flows would get lost.
+    /// Queues are connected to queues of the same number, and there are as many on both sides: otherwise frames of some flows would be lost.
     fn check_lane(&self, theirs: Lane) -> Result<(), String> {
         let ours = self.options.lane;
         match (ours.of(), ours.queue()) {
@@ -115,7 +115,7 @@ impl Unit {
         }
     }
 
-    /// A host that is not known yet.
+    /// Creates a host for the first request with a new service number.
     fn admit(
         &mut self,
         at: usize,

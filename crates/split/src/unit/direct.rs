@@ -1,6 +1,6 @@
-//! Frames of a LAN that is a TAP, read straight to where they leave from: most go to whom the last one went.
-//! It promises that a frame which was meant for others, or for several, is copied and goes where the switch says.
-//! It refuses to guess for a host that has no room: such frames take the ordinary way.
+//! Frames of a LAN that is a TAP, read directly into the send buffer of the host that was sent the last frame: most are for the same
+//! host. A frame for other or several ports is copied and goes to the ports that the switch selects. If the host has no room, or its
+//! packets are too short for super-frames, frames are read by the ordinary path (`frames`).
 
 use std::time::Instant;
 
@@ -10,21 +10,21 @@ use super::frames::BATCH;
 use super::guest::Standing;
 use super::{GuestId, LanPort, Unit, UnitError};
 
-/// Both addresses and the type.
+/// Length of an Ethernet header: both addresses and the type.
 const ETHERNET: usize = 14;
 
-/// What became of a frame.
+/// Result of reading one frame.
 enum Fate {
-    /// It went to whom it was believed to be for.
+    /// It was sent to the expected host.
     Guessed,
-    /// It was copied, and the ports it goes to are noted.
+    /// It was copied to `rooms.packet`, and its ports are in `rooms.to`.
     Copied(Vnet),
-    /// It is lost, or the TAP had none.
+    /// It was dropped, or the TAP had none.
     Took(Took),
 }
 
 impl Unit {
-    /// Frames of a TAP go to the host that got the last one, as long as they are for it; true if there were any.
+    /// Reads frames of a TAP for the host that was sent the last one; true if there were any.
     pub(super) fn take_tap(&mut self) -> Result<bool, UnitError> {
         let mut any = false;
         for _ in 0..BATCH {
@@ -51,7 +51,7 @@ impl Unit {
         Ok(any)
     }
 
-    /// Reads a frame to where it leaves from if it is for this host; nothing if that cannot be tried.
+    /// Reads a frame into the host's send buffer, and sends it if it is for this host only; `None` if the direct path cannot be used.
     fn guess(&mut self, id: GuestId) -> Result<Option<Fate>, UnitError> {
         let (LanPort::Tap(tap), Some(guest)) = (&self.lan, self.guests.get_mut(&id)) else {
             return Ok(None);
@@ -60,7 +60,7 @@ impl Unit {
             return Ok(None);
         };
         let most = guest.link.options().size as usize - VNET;
-        // The TAP hands over super-frames whatever hosts take: where they do not fit they are to be cut, not lost.
+        // The TAP delivers super-frames whatever hosts accept: if they may not fit, the ordinary path segments them.
         if guest.standing != Standing::Up || !guest.is_idle() || most <= LONGEST {
             return Ok(None);
         }
@@ -82,7 +82,7 @@ impl Unit {
             let mut head = [0; ETHERNET];
             let short = len < ETHERNET || !memory.read(offset + VNET, &mut head);
             let head = if short { &[][..] } else { &head[..] };
-            // Refused only for a port that is gone; then it goes to nobody.
+            // Fails only for a port that was removed; then the frame goes to no port.
             if switch
                 .forward_head(lan_id, head, len, age, &mut rooms.to)
                 .is_err()

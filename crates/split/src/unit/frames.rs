@@ -1,6 +1,6 @@
-//! Frames between hosts and the LAN, by way of the switch; a bounded number each turn.
-//! It promises that what a frame is judged by is copied out of a host's reach first, and that offloads are done by hand for
-//! whoever does not take them over. It refuses to wait for a slow host.
+//! Frames between hosts and the LAN through the switch, a bounded number each turn. The headers by which a frame is forwarded are copied
+//! out of the memory that the host can write before they are checked. Offloads are done in software for a host that does not accept them,
+//! and a host without room does not block others: its frames are queued up to a limit, then dropped.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ use super::{GuestId, LanPort, Unit, UnitError};
 use crate::carrier::Memory;
 use crate::unit::guest::{Guest, Standing};
 
-/// Packets of one host before the next has its turn.
+/// Packets of one host per turn.
 const TURN: usize = 64;
-/// Frames of the LAN that are taken at once.
+/// Frames of the LAN read at once.
 pub(super) const BATCH: usize = 64;
-/// Batches of the LAN before hosts have theirs.
+/// Batches of the LAN per turn.
 const BATCHES: usize = 2;
 
-/// Room for one packet, for pieces of one, and for the ports that one goes to.
+/// Buffers for one packet, for the segments of one, and for the ports that one goes to.
 #[derive(Debug)]
 pub(super) struct Rooms {
     pub(super) packet: Vec<u8>,
@@ -36,7 +36,7 @@ impl Default for Rooms {
 }
 
 impl Unit {
-    /// Events and packets of every host; true if there were any.
+    /// Serves events and packets of every host; true if there were any.
     pub(super) fn serve_guests(&mut self, now: Instant) -> bool {
         let ids: Vec<GuestId> = self.guests.keys().copied().collect();
         let mut any = false;
@@ -50,14 +50,14 @@ impl Unit {
         any
     }
 
-    /// Packets of a host go where the switch says; true if there was one.
+    /// Forwards packets of a host; true if there was one.
     fn take_packets(&mut self, id: GuestId, now: Instant) -> bool {
         let mut turn = 0;
         while turn < TURN {
             let Some(guest) = self.guests.get_mut(&id) else {
                 break;
             };
-            // Until it has set an address the switch would believe any.
+            // Until it has set an address, the switch would accept any source address.
             let port = guest.port.filter(|_| guest.mac.is_some());
             let ways = Ways {
                 switch: &mut self.switch,
@@ -82,14 +82,14 @@ impl Unit {
                 Fate::Lan(put) => self.count_put(&put),
                 Fate::Nowhere => {}
                 Fate::Copied(vnet) => self.spread(&vnet),
-                // It sends before it has an address, or something that is no frame.
+                // Sent before the host has set an address, or not a frame.
                 Fate::Unfit => guest.unfit += 1,
             }
         }
         turn > 0
     }
 
-    /// A packet that was copied goes to the ports that the switch named.
+    /// Sends the copied packet to the ports that the switch selected.
     pub(super) fn spread(&mut self, vnet: &Vnet) {
         let packet = core::mem::take(&mut self.rooms.packet);
         let to = core::mem::take(&mut self.rooms.to);
@@ -99,7 +99,7 @@ impl Unit {
         (self.rooms.packet, self.rooms.to) = (packet, to);
     }
 
-    /// Frames of the LAN go to hosts; true if there were any.
+    /// Forwards frames of the LAN to hosts; true if there were any.
     pub(super) fn take_lan(&mut self) -> Result<bool, UnitError> {
         let mut any = self.take_tap()?;
         for _ in 0..BATCHES {
@@ -127,8 +127,8 @@ impl Unit {
         Ok(any)
     }
 
-    /// Frames of the LAN are taken. Not those of a TAP if they can only be for a host that has no room: then they wait in its queue.
-    /// With several hosts none waits for another. On an interface of others much is for nobody, and must not fill the socket.
+    /// Whether frames of the LAN are read. Those of a TAP are not if its only host has no room: they wait in the TAP's queue. With several
+    /// hosts they are, so that no host waits for another. A packet socket is always read: many of its frames are for no host, and would fill it.
     pub(super) fn reads_lan(&self) -> bool {
         let mut guests = self.guests.values();
         match (&self.lan, guests.next(), guests.next()) {
@@ -147,7 +147,7 @@ impl Unit {
     fn forward(&mut self, from: PortId, vnet: &Vnet, frame: &[u8], now: Instant) {
         let mut to = core::mem::take(&mut self.rooms.to);
         let age = now.saturating_duration_since(self.start);
-        // Refused only for a port that is gone; then it goes to nobody.
+        // Fails only for a port that was removed; then the frame goes to no port.
         if self.switch.forward(from, frame, age, &mut to).is_err() {
             to.clear();
         }
@@ -157,7 +157,7 @@ impl Unit {
         self.rooms.to = to;
     }
 
-    /// A frame for one port.
+    /// Sends a frame to one port.
     fn send(&mut self, port: PortId, vnet: &Vnet, frame: &[u8]) {
         if port == self.lan_id {
             let put = self.lan.put(vnet, frame);
@@ -179,28 +179,28 @@ impl Unit {
         match put {
             Ok(Put::Sent) => {
                 self.lan_counts.out += 1;
-                // Whoever is told something answers at once, more often than not.
+                // A frame sent is often answered at once.
                 self.is_lan_dry = false;
             }
-            // No room, or refused: lost, as on any cable. An error is found out by whoever reads.
+            // Dropped, as on any link. An error of the interface is reported by the next read.
             Ok(Put::Wait | Put::Refused) | Err(_) => self.lan_counts.dropped += 1,
         }
     }
 }
 
-/// What became of a packet.
+/// Result of forwarding a packet.
 enum Fate {
-    /// It went to the LAN only, from where it lay.
+    /// It was written to the LAN only, directly from the host's pool.
     Lan(verbena_lan::Result<Put>),
-    /// To nobody.
+    /// It goes to no port.
     Nowhere,
-    /// It was copied, and the ports it goes to are noted.
+    /// It was copied to `rooms.packet`, and its ports are in `rooms.to`.
     Copied(Vnet),
-    /// It is no frame.
+    /// It is not a frame.
     Unfit,
 }
 
-/// What judging a packet needs of a unit, beside the host it is of.
+/// The parts of a unit that forwarding a packet needs, besides the host.
 struct Ways<'a> {
     switch: &'a mut Switch,
     lan: &'a LanPort,
@@ -209,12 +209,12 @@ struct Ways<'a> {
     age: Duration,
 }
 
-/// What is judged by, and so must be the same when it is sent.
+/// Bytes by which a packet is forwarded: those sent must be the ones checked.
 const JUDGED: usize = VNET + 14;
 
 impl Ways<'_> {
-    /// Judges a packet by a copy of its headers. To the LAN it goes from where it lies, behind that copy, so that a host which
-    /// writes to it meanwhile changes nothing that was judged.
+    /// Forwards a packet by a copy of its headers. To the LAN, that copy and the rest of the packet in place are written, so that a host
+    /// that changes the packet meanwhile does not change what was checked.
     fn judge(self, from: PortId, memory: &dyn Memory, offset: usize, len: usize) -> Fate {
         let mut head = [0; JUDGED];
         if len < JUDGED || !memory.read(offset, &mut head) {
@@ -225,7 +225,7 @@ impl Ways<'_> {
         let Some(Ok(vnet)) = vnet else {
             return Fate::Unfit;
         };
-        // Only what was summed here, or by the LAN's card, need not be summed again.
+        // Checksums count as verified only by the unit or by the LAN's card, not by the host's word.
         let vnet = vnet.unclaimed();
         let Rooms { packet, to, .. } = self.rooms;
         let counted = len - VNET;
@@ -246,7 +246,7 @@ impl Ways<'_> {
             _ => {
                 packet.resize(len, 0);
                 memory.read(offset, packet);
-                // As it was judged, whatever it says now.
+                // The headers that were checked, even if the host has changed them since.
                 if let Some(start) = packet.first_chunk_mut() {
                     *start = head;
                 }

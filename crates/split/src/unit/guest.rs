@@ -1,6 +1,5 @@
-//! A host, as its unit sees it.
-//! It promises bounds on what waits for it.
-//! It refuses to know the switch.
+//! The state of one host in its unit. At most `WAITING` frames are queued for it; further ones are counted and dropped.
+//! Ports and addresses are recorded here, but the switch is operated by the unit.
 
 use core::fmt;
 use std::collections::VecDeque;
@@ -15,19 +14,19 @@ use crate::hello::{Hello, channels};
 use crate::link::Link;
 use crate::service::Counts;
 
-/// Frames that wait for room at the host; more are lost, as in any switch.
+/// Frames queued while the host has no room; more are dropped.
 const WAITING: usize = 256;
 
-/// Where a host stands.
+/// The state of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Its channels are being connected, or it has not begun.
+    /// Its channels are being connected, or it has not sent Initialise.
     Forming,
-    /// It has begun, and has no address yet.
+    /// It has sent Initialise, and has no address yet.
     Starting,
-    /// Frames pass.
+    /// Frames are forwarded.
     Up,
-    /// It takes leave, or is told to.
+    /// It has sent Shutdown, or the unit dismisses it.
     Leaving,
 }
 
@@ -45,7 +44,7 @@ impl fmt::Display for Standing {
 /// A host.
 #[derive(Debug)]
 pub(super) struct Guest {
-    /// Which carrier it came by.
+    /// Index of the carrier that it connected by.
     pub(super) carrier: usize,
     pub(super) source: Option<Source>,
     pub(super) from: String,
@@ -53,19 +52,19 @@ pub(super) struct Guest {
     pub(super) service: u64,
     claimed: [bool; 2],
     pub(super) link: Link,
-    /// How long it is here.
+    /// Time since it connected.
     pub(super) formed: Awake,
     pub(super) standing: Standing,
-    /// Its port of the switch, once it has begun.
+    /// Its port of the switch, from Initialise on.
     pub(super) port: Option<PortId>,
     pub(super) mac: Option<Mac>,
     pub(super) promiscuous: bool,
-    /// What it takes over.
+    /// The offloads that it accepts, of those that the unit offers.
     pub(super) takes: Offloads,
     waiting: VecDeque<Vec<u8>>,
     pub(super) full: u64,
     pub(super) unfit: u64,
-    /// What was counted when the host said that counting begins.
+    /// Counters at the host's last ResetStatistics.
     pub(super) since_counts: Counts,
 }
 
@@ -102,7 +101,7 @@ impl Guest {
         self.link.options().arrangement
     }
 
-    /// A channel is asked for; false if it was before, or there is none.
+    /// Marks a channel as connected; false if it already was, or there is no such channel.
     pub(super) fn claim(&mut self, channel: u8) -> bool {
         match self.claimed.get_mut(usize::from(channel)) {
             Some(claimed) if channel < channels(self.link.options().arrangement) => {
@@ -112,7 +111,7 @@ impl Guest {
         }
     }
 
-    /// A frame for it: sent, or kept until there is room, or lost.
+    /// Sends a frame, or queues it until there is room, or drops it.
     pub(super) fn deliver(&mut self, vnet: &Vnet, frame: &[u8]) {
         let head = vnet.emit();
         if self.waiting.is_empty() {
@@ -135,12 +134,12 @@ impl Guest {
         self.waiting.push_back(packet);
     }
 
-    /// Nothing waits for it, and there is room.
+    /// Nothing is queued for it, and there is room.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.link.has_room()
     }
 
-    /// Sends what waited, as far as there is room now; true if anything went.
+    /// Sends queued frames while there is room; true if there were any.
     pub(super) fn relieve(&mut self) -> bool {
         let mut any = false;
         while self.link.has_room()
@@ -149,7 +148,7 @@ impl Guest {
             match self.link.send(&packet, &[]) {
                 Ok(()) => {}
                 Err(Refused::TooLong { .. }) => self.unfit += 1,
-                // There is room, but not for this one.
+                // There is room, but not enough for this one.
                 Err(Refused::Full { .. } | Refused::Backlog { .. }) => {
                     self.waiting.push_front(packet);
                     break;

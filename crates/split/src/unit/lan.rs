@@ -1,6 +1,5 @@
-//! The LAN side of a unit: an existing interface, or a TAP of its own.
-//! It promises the same calls for both, and that the TAP of another unit is not touched.
-//! It refuses to know where frames come from and go to.
+//! The LAN port of a unit: an existing interface, or a TAP that the unit creates. Both have the same calls, and a TAP of another unit is
+//! not opened (see `claim`). Where frames come from and go to is decided by the switch.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -12,15 +11,15 @@ use crate::claim::claim;
 use crate::lane::Lane;
 use crate::status::Desk;
 
-/// Bytes that may wait in the socket: a burst that one turn does not take.
+/// Receive buffer of the socket in bytes: room for a burst that is longer than one turn reads.
 const ROOM: usize = 16 << 20;
 
-/// The LAN side of a unit's queue.
+/// The LAN port of one queue of a unit.
 #[derive(Debug)]
 pub enum LanPort {
-    /// An interface that is there.
+    /// An existing interface.
     Interface(Port),
-    /// One of the unit's own.
+    /// A TAP of the unit.
     Tap(TapQueue),
 }
 
@@ -29,7 +28,7 @@ pub enum LanPort {
 pub struct TapQueue {
     tap: Arc<Tap>,
     at: usize,
-    /// Until its unit has it.
+    /// Until the unit takes it.
     desk: Option<Desk>,
 }
 
@@ -40,7 +39,7 @@ impl TapQueue {
 }
 
 impl LanPort {
-    /// Opens an interface that is there, promiscuously: hosts have addresses that are not its own. A port per queue.
+    /// Opens an existing interface in promiscuous mode: hosts have addresses that are not its own. One port per queue.
     pub fn interface_named(name: &str, queues: u8) -> verbena_lan::Result<Vec<LanPort>> {
         let ports = Port::open_several(name, true, usize::from(queues))?;
         let widened = ports.into_iter().map(|port| {
@@ -50,7 +49,7 @@ impl LanPort {
         Ok(widened.collect())
     }
 
-    /// Creates a TAP, with its cable in and leaving checksums and cutting to us; somebody else switches it on. A port per queue.
+    /// Creates a TAP with carrier on, and all offloads; setting it up is left to the administrator. One port per queue.
     pub fn tap_named(name: &str, queues: u8) -> Result<Vec<LanPort>, UnitError> {
         let (tap, desks) = claim::<UnitError>("unit", name, queues)?;
         tap.set_offloads(Offloads::ALL)?;
@@ -63,7 +62,7 @@ impl LanPort {
         Ok(each.collect())
     }
 
-    /// Where its queue tells how it stands.
+    /// The status socket of its queue.
     pub(super) fn desk(&mut self, lane: Lane) -> Result<Desk, UnitError> {
         let early = match self {
             LanPort::Interface(_) => None,
@@ -75,7 +74,7 @@ impl LanPort {
         }
     }
 
-    /// Its settings and state.
+    /// The interface's settings and state.
     pub fn interface(&self) -> &Interface {
         match self {
             LanPort::Interface(port) => port.interface(),
@@ -117,7 +116,7 @@ impl LanPort {
         }
     }
 
-    /// It is up, and its cable leads somewhere.
+    /// The interface is up and has carrier.
     pub(super) fn is_up(&self) -> verbena_lan::Result<bool> {
         let link = self.interface().link()?;
         Ok(link.up && link.carrier)
@@ -130,7 +129,7 @@ impl AsFd for LanPort {
             LanPort::Interface(port) => port.as_fd(),
             LanPort::Tap(tap) => match tap.queue() {
                 Some(queue) => queue.as_fd(),
-                // A TAP has at least one; anything that is never readable would do.
+                // A TAP has at least one queue; the descriptor only has to be one that is never readable.
                 None => tap.tap.interface().as_fd(),
             },
         }

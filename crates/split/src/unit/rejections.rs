@@ -1,20 +1,19 @@
-//! Those who were turned away: all are counted, and some are told of.
-//! It promises that strangers cannot fill the journal however often they come, and that nobody is left out of the count.
-//! It refuses to know who they are.
+//! Rejected requests of a unit: all are counted, and a limited number is written to the journal. At most `SENTENCES` messages appear in
+//! each `SPAN`, however often unauthenticated peers connect; the next message says how many were left out.
 
 use std::time::{Duration, Instant};
 
-/// Sentences about strangers, within [`SPAN`].
+/// Messages about rejected peers, within [`SPAN`].
 const SENTENCES: u32 = 10;
 const SPAN: Duration = Duration::from_secs(10);
 
-/// What was said of them lately.
+/// Counts rejections and limits the messages about them.
 #[derive(Debug)]
 pub(super) struct Rejections {
     count: u64,
     since: Instant,
     said: u32,
-    /// Of whom nothing was said.
+    /// Messages left out since the last one written.
     unsaid: u64,
 }
 
@@ -28,17 +27,17 @@ impl Rejections {
         }
     }
 
-    /// All of them.
+    /// Rejections since the start.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
 
-    /// One more is turned away.
+    /// Counts a rejection.
     pub(super) fn add(&mut self) {
         self.count += 1;
     }
 
-    /// Something happened that strangers can make happen: the sentence for the journal, if it gets one.
+    /// The message to write to the journal, or `None` if the limit is reached.
     pub(super) fn say(&mut self, sentence: String, now: Instant) -> Option<String> {
         if now.saturating_duration_since(self.since) >= SPAN {
             (self.since, self.said) = (now, 0);

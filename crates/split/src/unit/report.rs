@@ -1,6 +1,4 @@
-//! How a unit and its hosts stand, for whoever asks.
-//! It promises what is true at that moment, and nothing that is secret.
-//! It refuses to change anything.
+//! The status of a unit and its hosts, as of the time of the call. It contains no secrets, and reading it changes nothing.
 
 use super::Unit;
 use super::guest::Guest;
@@ -9,7 +7,7 @@ use crate::service::Counts;
 use crate::status::{GuestStatus, LinkStatus, UnitStatus};
 
 impl Unit {
-    /// How it stands.
+    /// The current status.
     pub fn status(&self) -> UnitStatus {
         let interface = self.lan.interface();
         let hosts = self.guests.values().map(|guest| GuestStatus {
@@ -48,7 +46,7 @@ impl Unit {
         serde_json::to_string(&self.status()).unwrap_or_default()
     }
 
-    /// What was counted for a host.
+    /// The counters of a host.
     pub(super) fn counts(&self, guest: &Guest) -> Counts {
         let statistics = guest
             .port

@@ -1,6 +1,5 @@
-//! The configuration service of a unit (P8): what hosts ask, and what they are told.
-//! It promises an answer to everything, and that no host gets an address that another has, or a station of the LAN.
-//! It refuses what the LAN's interface cannot do.
+//! The configuration service of a unit (P8): requests of hosts, and their answers. Every request is answered; an address that another
+//! host or a station of the LAN has is not given to a host, nor an MTU that the LAN interface cannot carry.
 
 use std::time::Instant;
 
@@ -13,13 +12,13 @@ use crate::host::{packet_mtu, packet_size};
 use crate::link::LinkEvent;
 use crate::service::{Ask, Terms};
 
-/// IPv4 needs no less (RFC 791, 3.2).
+/// The smallest MTU of IPv4 (RFC 791, 3.2).
 const LEAST_MTU: u32 = 68;
 
-/// How a request is answered.
+/// The answer to a request.
 type Reply = Result<Vec<u8>, Refusal>;
 
-/// Why a request is refused, and a sentence about it for people at the host, or none.
+/// The status of a rejected request, and a message for the host's operator, or an empty one.
 struct Refusal(Status, String);
 
 impl From<Status> for Refusal {
@@ -29,12 +28,12 @@ impl From<Status> for Refusal {
 }
 
 impl Unit {
-    /// Answers what a host asks; true if it asked.
+    /// Answers the requests of a host; true if there were events.
     pub(super) fn serve_events(&mut self, id: GuestId) -> bool {
         let mut any = false;
         while let Some(event) = self.guests.get_mut(&id).and_then(|g| g.link.next_event()) {
             any = true;
-            // Answers to what we tell hosts change nothing.
+            // Answers to the unit's requests change nothing.
             if let LinkEvent::Asked {
                 context,
                 operation,
@@ -67,10 +66,10 @@ impl Unit {
             Ask::GetMac => Ok(suggestion().octets().to_vec()),
             Ask::SetMac(mac) => self.set_mac(id, mac),
             Ask::GetLink => Ok(vec![u8::from(self.lan_up)]),
-            // It is not ours to switch the LAN on or off.
+            // Hosts do not set the LAN interface up or down.
             Ask::SetLink(_) => Err(Status::NotAllowed.into()),
             Ask::Statistics => self.statistics(id),
-            // What is counted for a port is counted for its life.
+            // The switch counts a port from its creation; a reset subtracts.
             Ask::ResetStatistics => self.reset_statistics(id),
             Ask::SetMtu(mtu) => self.set_mtu(mtu),
             Ask::Promiscuous(on) => self.set_promiscuous(id, on),
@@ -86,7 +85,7 @@ impl Unit {
         let mtu = self.most_mtu()?;
         let guest = self.guests.get_mut(&id).ok_or(Status::NotAllowed)?;
         let port = match guest.port {
-            // Said again: where channels lose messages, the answer may have been lost.
+            // A repeated request: on channels that lose messages, the answer may have been lost.
             Some(port) if guest.standing == Standing::Starting => port,
             Some(_) => return Err(Status::NotAllowed.into()),
             None => {
@@ -96,7 +95,7 @@ impl Unit {
         };
         guest.port = Some(port);
         guest.standing = Standing::Starting;
-        // What is not taken from hosts is not left to them either: the packets of such a unit are too short for super-frames.
+        // Offloads that the unit does not accept are not offered either: the packets of such a unit are too short for super-frames.
         let takes = match self.options.offloads {
             true => Offloads::ALL,
             false => Offloads::NONE,
@@ -127,7 +126,7 @@ impl Unit {
         Ok(Vec::new())
     }
 
-    /// Who has an address, if it is not free for the host at this port.
+    /// Why an address is not free for the host at this port; `None` if it is.
     fn holder(&self, port: PortId, mac: Mac) -> Option<String> {
         if self.lan.interface().mac() == Ok(mac) {
             return Some("it is that of the unit's own interface".to_owned());
@@ -165,7 +164,7 @@ impl Unit {
         Ok(Vec::new())
     }
 
-    /// Longer packets would be lost on the LAN one by one, or for want of room in what hosts are lent.
+    /// Longer packets would be dropped on the LAN, or would not fit into the elements of the pools.
     fn most_mtu(&self) -> Result<u32, Status> {
         let mtu = self.lan.interface().mtu().map_err(|_| Status::NotAllowed)?;
         Ok(mtu.min(packet_mtu(packet_size(self.options.offloads))))
@@ -186,7 +185,7 @@ impl Unit {
         }
         let guest = self.guests.get_mut(&id).ok_or(Status::NotAllowed)?;
         let port = guest.port.ok_or(Status::NotAllowed)?;
-        // Who hears everything, as a bridge does, speaks for others, too.
+        // A host that receives everything may also send from other addresses, as a bridge does.
         let set = self.switch.set_promiscuous(port, on);
         set.map_err(|_| Status::NotAllowed)?;
         guest.promiscuous = on;
@@ -202,7 +201,7 @@ impl Unit {
         Ok(Vec::new())
     }
 
-    /// A host leaves, or is told to: its pools are asked for before its memory goes (P6).
+    /// A host leaves or is dismissed: its pools are recalled before its memory is freed (P6).
     pub(super) fn dismiss(&mut self, id: GuestId) {
         let Some(guest) = self.guests.get_mut(&id) else {
             return;
@@ -214,7 +213,7 @@ impl Unit {
         self.with_guest(id, |guest, _| Ok(guest.link.recall()?));
     }
 
-    /// The LAN's link, as it is now; hosts hear of changes.
+    /// Checks the LAN's link; hosts are told of a change.
     pub(super) fn look_at_lan(&mut self) -> Result<(), UnitError> {
         let up = self.lan.is_up()?;
         if up == self.lan_up {

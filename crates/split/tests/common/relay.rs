@@ -1,6 +1,5 @@
-//! A bad network for UDP: datagrams pass, are lost, come twice, or come late, as a seed says.
-//! It promises a way of its own for each client, and the same fates for the same datagrams in the same order.
-//! It refuses to join datagrams: each has its own fate, however the system carried it.
+//! An impaired network for UDP: datagrams are passed, lost, duplicated or delayed, depending on a seed. Each client has a socket of its
+//! own, and the same datagrams in the same order have the same results. Datagrams that the system received as one are treated one by one.
 
 #![allow(
     dead_code,
@@ -16,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 
-/// Of a hundred datagrams, how many.
+/// Percentages of datagrams.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
     pub loss: f64,
@@ -24,7 +23,7 @@ pub struct Faults {
     pub duplicate: f64,
 }
 
-/// What happened.
+/// Counters of the results.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Fates {
     pub came: u64,
@@ -33,15 +32,15 @@ pub struct Fates {
     pub duplicated: u64,
 }
 
-/// Most clients; further ones are not heard.
+/// Most clients; further ones are ignored.
 const CLIENTS: usize = 64;
-/// Datagrams taken from one socket before the next has its turn.
+/// Datagrams of one socket per turn.
 const BURST: usize = 64;
 
 struct Client {
     from: SocketAddr,
     upstream: UdpSocket,
-    /// Datagrams that come late, each way.
+    /// Delayed datagrams, in each direction.
     late: [Option<Vec<u8>>; 2],
 }
 
@@ -70,13 +69,13 @@ impl Relay {
         self.listener.local_addr()
     }
 
-    /// Runs until it is told to stop.
+    /// Runs until `stop` is set.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<()> {
         let mut room = vec![0; 1 << 16];
         while !stop.load(Ordering::Relaxed) {
             let moved = self.downwards(&mut room)? | self.upwards(&mut room)?;
             if !moved {
-                // Nothing comes behind them: they are late enough.
+                // No datagram follows that they could be delayed behind.
                 self.release();
                 self.wait()?;
             }
@@ -97,7 +96,7 @@ impl Relay {
         poll(&mut on, Some(&while_)).map_err(Error::from).map(drop)
     }
 
-    /// From clients.
+    /// Datagrams from clients.
     fn downwards(&mut self, room: &mut [u8]) -> Result<bool> {
         let mut moved = false;
         for _ in 0..BURST {
@@ -130,7 +129,7 @@ impl Relay {
         Ok(moved)
     }
 
-    /// To clients.
+    /// Datagrams to clients.
     fn upwards(&mut self, room: &mut [u8]) -> Result<bool> {
         let mut moved = false;
         for at in 0..self.clients.len() {
@@ -169,7 +168,7 @@ impl Relay {
         }
     }
 
-    /// What the system does not take is lost, as on any network.
+    /// A datagram that the system does not take is lost.
     fn put(&self, at: usize, direction: usize, bytes: &[u8]) {
         let client = &self.clients[at];
         let _ = match direction {
@@ -193,7 +192,7 @@ impl Relay {
     }
 }
 
-/// The next of a series of numbers that look random (SplitMix64).
+/// The next pseudo-random number (SplitMix64).
 pub fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -211,7 +210,7 @@ fn open(at: SocketAddr) -> Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Nothing there, or news about what was sent before: nothing.
+/// `None` if nothing was received, or for an error of an earlier send.
 fn quiet<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Ok(got) => Ok(Some(got)),

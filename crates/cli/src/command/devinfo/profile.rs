@@ -1,11 +1,11 @@
-//! `verbena devinfo --profile`: as what the adapter appears, and both of its maps (V2).
-//! It promises the maps that programs get by the same settings. It refuses to show a service as working that is not there yet.
+//! `verbena devinfo --profile`: the logical devices of the adapter, and both of its maps (V2). They are the maps that programs get with the
+//! same settings, and services that are not implemented are marked.
 
 use std::io::{self, Write};
 
 use verbena::low::{DeviceProfile, HostMap, Object, Part, Service};
 
-/// Queues and other objects of a device, as people call them.
+/// The objects of a device: their names in JSON and in text.
 const OBJECTS: [(Object, &str, &str); 7] = [
     (Object::Qp, "queue_pairs", "queue pairs"),
     (Object::Cq, "completion_queues", "completion queues"),
@@ -20,7 +20,7 @@ const OBJECTS: [(Object, &str, &str); 7] = [
     (Object::Vector, "vectors", "vectors"),
 ];
 
-/// The function that serves it, or why none does.
+/// The function that provides a service, or that none does.
 fn standing(profile: &DeviceProfile, device: &str, service: Service) -> String {
     match profile.function(device, service) {
         Ok(function) => format!("function {function}"),
@@ -28,7 +28,7 @@ fn standing(profile: &DeviceProfile, device: &str, service: Service) -> String {
     }
 }
 
-/// For people.
+/// As text.
 pub(super) fn write(
     out: &mut impl Write,
     profile: &DeviceProfile,
@@ -68,7 +68,7 @@ pub(super) fn write(
     writeln!(out, "  {:<44} {rest}", "anything else")
 }
 
-/// For programs.
+/// As JSON.
 pub(super) fn json(profile: &DeviceProfile, host: &HostMap) -> serde_json::Value {
     let devices = profile.devices().iter().map(|device| {
         let services = device.services.iter().map(|&service| {
@@ -101,7 +101,7 @@ pub(super) fn json(profile: &DeviceProfile, host: &HostMap) -> serde_json::Value
 /// First and last number.
 type Ends = (u32, u32);
 
-/// The objects of a part: what the device calls the first and the last, and what the adapter does.
+/// The objects of a part: first and last number as the device has them, and as the adapter does.
 fn runs(part: &Part) -> impl Iterator<Item = (&'static str, &'static str, Ends, Ends)> {
     OBJECTS.into_iter().filter_map(|(object, key, words)| {
         let (outside, inside) = part.runs(object)?;
@@ -113,12 +113,12 @@ fn runs(part: &Part) -> impl Iterator<Item = (&'static str, &'static str, Ends, 
     })
 }
 
-/// What it does.
+/// The services of a part.
 fn words(part: &Part) -> Vec<&'static str> {
     part.services.iter().map(Service::word).collect()
 }
 
-/// Both sides of a rule.
+/// The packets and the owner of a rule.
 fn halves(rule: &str) -> (String, String) {
     let (packets, owner) = rule.split_once('=').unwrap_or((rule, ""));
     (packets.to_owned(), owner.to_owned())

@@ -1,5 +1,4 @@
-//! Questions with short answers: which targets and units there are, what a unit is, whether a target lives.
-//! It promises the same facts as text and as JSON. It refuses to look into disks.
+//! Commands with short answers: targets and units, properties of a unit, and whether a target answers. Text and JSON have the same facts.
 
 use std::time::Duration;
 
@@ -66,7 +65,7 @@ pub(super) fn discover(args: &Portal) -> Result<(), Fault> {
     let address = args.common.secret.complete(&args.address)?;
     let found = targets_of(&device(&[&address])?, &address, &args.common.options())?;
     let portals = |addresses: &[_]| match addresses {
-        // RFC 7143 Appendix C: a target without an address is where the question was asked.
+        // RFC 7143 Appendix C: a target without an address is at the address of the discovery session.
         [] => vec![format!("{}:{}", args.address.host, args.address.port)],
         some => some.iter().map(ToString::to_string).collect(),
     };
@@ -114,7 +113,7 @@ pub(super) fn luns(args: &Question) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A unit in one line.
+/// The row of a unit.
 fn row(session: &mut Session, lun: Lun) -> Result<Value, Fault> {
     let identity = session.identity(lun)?;
     let bytes = match identity.device {
@@ -193,7 +192,7 @@ pub(super) fn inquiry(args: &Question) -> Result<(), Fault> {
 pub(super) fn capacity(args: &Question) -> Result<(), Fault> {
     let lun = unit(number(&args.address)?)?;
     let mut session = args.common.session(&args.address)?;
-    // A unit that is not there answers what it likes to other questions.
+    // A LUN that does not exist may answer other commands in any way.
     session.identity(lun)?;
     let capacity = session.capacity(lun)?;
     session.close()?;

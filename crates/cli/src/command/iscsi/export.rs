@@ -1,6 +1,5 @@
-//! `verbena iscsi nbd`: a disk of a target as a network block device, for programs that know nothing of iSCSI.
-//! It promises that the address is printed when clients may come, and that Ctrl-C flushes the disk and removes the socket.
-//! It refuses places that other machines can reach: NBD asks nobody for a password.
+//! `verbena iscsi nbd`: a disk of a target as a network block device. The address is printed when clients can connect, and Ctrl-C flushes
+//! the disk and removes the socket. Addresses that other machines can reach are rejected, since NBD has no authentication.
 
 use std::io::Write;
 use std::net::SocketAddr;

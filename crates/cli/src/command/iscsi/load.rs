@@ -1,5 +1,4 @@
-//! `verbena iscsi bench`: a disk under load, and what it made of it.
-//! It promises that nothing is written without `--destructive`. It refuses to judge: figures, not verdicts.
+//! `verbena iscsi bench`: a load on a disk, and its results. Nothing is written without `--destructive`.
 
 use std::ops::ControlFlow;
 use std::time::Duration;

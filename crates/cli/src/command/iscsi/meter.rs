@@ -1,5 +1,5 @@
-//! How far a pass is, on standard error: a line that is written over while a person watches, and one at the end.
-//! It promises that the wish to end is seen between two pieces. It refuses to write to what is no terminal before the end.
+//! Progress of a pass on standard error: a line that is overwritten on a terminal, and one at the end. A requested stop is checked after
+//! each piece.
 
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
@@ -10,12 +10,12 @@ use verbena_storage::sweep::Progress;
 
 use super::size::shown;
 
-/// How often the line changes.
+/// Interval between updates.
 const REFRESH: Duration = Duration::from_millis(200);
 
-/// Watches one pass.
+/// The progress of one pass.
 pub(super) struct Meter<'s> {
-    /// What is done, such as `read`.
+    /// The past participle of the operation, such as `read`.
     what: &'static str,
     stop: &'s Stop,
     quiet: bool,
@@ -34,7 +34,7 @@ impl<'s> Meter<'s> {
         }
     }
 
-    /// A piece is done.
+    /// Called after each piece.
     pub(super) fn watch(&mut self, progress: Progress) -> ControlFlow<()> {
         let now = Instant::now();
         let due = now.duration_since(self.shown.unwrap_or(self.begun)) >= REFRESH;
@@ -44,7 +44,7 @@ impl<'s> Meter<'s> {
             let percent = u128::from(done) * 100 / u128::from(total.max(1));
             let rate = self.rate(done);
             eprint!("\r{percent:3} % of {}, {rate:.0} MB/s\x1b[K", shown(total));
-            // A closed terminal is nobody's loss.
+            // A failed flush is ignored: the line is only for display.
             let _ = io::stderr().flush();
         }
         match self.stop.pulled() {
@@ -53,7 +53,7 @@ impl<'s> Meter<'s> {
         }
     }
 
-    /// The pass has ended, well or not.
+    /// The pass has ended, with a result or an error.
     pub(super) fn end<E>(self, done: Result<u64, E>) -> Result<u64, E> {
         if self.shown.is_some() {
             eprint!("\r\x1b[K");

@@ -1,5 +1,5 @@
 //! CHAP credentials that are not in the address: a name on the command line, and the password in a file or in the environment.
-//! A password file that others can read is refused; a password that others can see, or a short one, is warned of.
+//! A password file that other users can read is rejected; a password on the command line, or a short one, causes a warning.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,9 +12,9 @@ use verbena_storage::{Address, Credentials};
 
 use super::Fault;
 
-/// Has the password, if no file does.
+/// The variable with the password, if there is no file.
 const VARIABLE: &str = "VERBENA_ISCSI_PASSWORD";
-/// What CHAP fits into one text key (RFC 7143 §6.1).
+/// The longest value of a text key (RFC 7143 §6.1).
 const LONGEST: usize = 255;
 /// RFC 7143 §9.2.1: secrets of fewer than 96 bits can be found by trying.
 const SHORTEST: usize = 12;
@@ -104,7 +104,7 @@ fn from_file(path: &Path) -> Result<String, Fault> {
     let shown = path.display();
     let failed = |error| format!("the password file {shown}: {error}");
     let file = File::open(path).map_err(failed)?;
-    // Of what was opened, not of what has the name by now.
+    // The mode of the opened file, whatever has its name by now.
     let mode = file.metadata().map_err(failed)?.mode();
     if mode & 0o077 != 0 {
         let mode = mode & 0o7777;
@@ -114,7 +114,7 @@ fn from_file(path: &Path) -> Result<String, Fault> {
         return Err(what.into());
     }
     let mut text = String::new();
-    // Longer ones are refused, and not read to their end: it may be any file.
+    // Only as much as needed to detect one that is too long: it may be any file.
     let read = file.take(2 * LONGEST as u64).read_to_string(&mut text);
     read.map_err(failed)?;
     let password = text.lines().next().unwrap_or_default();

@@ -1,7 +1,6 @@
-//! Numbers of bytes as people write them: `512`, `64k`, `10M`, `2G`, by powers of 1024.
-//! It promises that what does not fit is an error. It refuses fractions.
+//! Numbers of bytes in text: `512`, `64k`, `10M`, `2G`, by powers of 1024. Fractions and overflow are errors.
 
-/// A number of bytes.
+/// Parses a number of bytes.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.char_indices().next_back() {
         Some((at, 'k' | 'K')) => (&text[..at], 10),
@@ -17,7 +16,7 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     fits.ok_or_else(|| "more bytes than there can be".to_owned())
 }
 
-/// A size for people, rounded down to a digit behind the point.
+/// A size in a binary unit, rounded down to one decimal.
 pub(super) fn shown(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     match units.iter().find(|(shift, _)| bytes >> shift > 0) {

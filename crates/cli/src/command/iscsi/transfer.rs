@@ -1,6 +1,5 @@
-//! `verbena iscsi read`, `write` and `copy`: bytes between disks, files and pipes.
-//! It promises that a write has reached the medium when the command ends, and that no byte of the input is left out silently.
-//! It refuses to copy files to files: others do that better.
+//! `verbena iscsi read`, `write` and `copy`: bytes between disks, files and pipes. A write to a disk has reached the medium when the command
+//! ends, and an input that does not fit the disk is an error. Copies between two files are rejected.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read as _, Seek, SeekFrom};
@@ -125,7 +124,7 @@ pub(super) fn read(args: &Read) -> Result<(), Fault> {
         None => unit.geometry().bytes(),
     };
     let range = args.offset..end;
-    // Before a file that is there is emptied.
+    // Before an existing file is truncated.
     sweep::check(&unit.geometry(), &range)?;
     let output = output(&args.output)?;
     let mut meter = args.how.meter("read", &stop);
@@ -194,7 +193,7 @@ pub(super) fn copy(args: &Copy) -> Result<(), Fault> {
     }
 }
 
-/// Input into a disk.
+/// Writes the input to a disk.
 fn fill(
     unit: &mut Unit,
     offset: u64,
@@ -220,7 +219,7 @@ fn fill(
     if !fua {
         unit.flush()?;
     }
-    // A file may have grown meanwhile, and a pipe says its length only by ending.
+    // Only if the length is unknown, as of a pipe. A file that has grown meanwhile is written up to its former length.
     let full = offset + written == end && input.len.is_none();
     if full && input.file.read(&mut [0])? > 0 {
         let limit = unit.geometry().bytes();
@@ -239,7 +238,7 @@ fn fill(
     Ok(())
 }
 
-/// A disk into a file.
+/// Copies a disk to a file.
 fn empty(unit: &mut Unit, path: &Path, verify: bool, how: &How, stop: &Stop) -> Result<(), Fault> {
     if verify && is_standard(path) {
         return Err("--verify reads the copy back: it must be a file".into());
@@ -261,7 +260,7 @@ fn empty(unit: &mut Unit, path: &Path, verify: bool, how: &How, stop: &Stop) -> 
     Ok(())
 }
 
-/// A disk into another.
+/// Copies a disk to another.
 fn between(
     from: &mut Unit,
     to: &mut Unit,
@@ -309,10 +308,10 @@ fn is_standard(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Where bytes come from.
+/// A source of bytes.
 struct Input {
     file: File,
-    /// How many there are, if that can be known.
+    /// Its length, if it is a regular file.
     len: Option<u64>,
 }
 
@@ -341,7 +340,7 @@ fn output(path: &Path) -> Result<OwnedFd, Fault> {
     Ok(file.into())
 }
 
-/// A disk each write of which completes when it outlives a power cut, if that is wanted.
+/// A disk whose writes have FUA set, if that is wanted.
 struct Forced<'u> {
     unit: &'u mut Unit,
     fua: bool,

@@ -1,6 +1,5 @@
-//! Addresses of disks among the words of a command line.
-//! It promises that an address that is none is told without its password, which the parser of words would repeat as it was typed.
-//! It refuses to know what an address is: whoever reads one says what is wrong with it.
+//! A clap parser for addresses of disks. Its errors do not repeat the argument, since that may contain a password, as clap's own errors
+//! would.
 
 use core::fmt::Display;
 use core::marker::PhantomData;
@@ -11,7 +10,7 @@ use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
 use clap::{Arg, Command, Error};
 
-/// Reads a word that may have a password in it.
+/// Parses an argument that may contain a password.
 pub(super) struct Url<T>(PhantomData<fn() -> T>);
 
 impl<T> Url<T> {

@@ -1,4 +1,4 @@
-//! The agreement of every pair of flags, and RFC 6581's depths and ready-to-receive messages.
+//! The results of every pair of flags, and RFC 6581's depths and RTR messages.
 
 use super::*;
 use verbena_wire::mpa::{Depth, Flags, Kind, Revision, RtrKinds};

@@ -1,6 +1,5 @@
-//! The blocks of a pcapng section that matter here: interfaces and packets.
-//! It promises times in the interface's own resolution and the link type of the interface each packet came from.
-//! It refuses to know block framing, which the reader underneath does, and skips every other block.
+//! Interface and packet blocks of a pcapng section. Times have the interface's own resolution, and each packet has the link type of its
+//! interface. Block framing is done by the reader; all other blocks are skipped.
 
 use std::io::Read;
 use std::time::Duration;
@@ -28,11 +27,11 @@ pub(super) struct Section {
 struct Interface {
     link: u32,
     snap: u32,
-    /// Time units in a second.
+    /// Time units per second.
     units: u64,
 }
 
-/// The place of a packet in its block.
+/// The position of a packet in its block.
 struct Found {
     interface: usize,
     time: u64,
@@ -48,7 +47,7 @@ impl Section {
         }
     }
 
-    /// Copies the next packet of any interface: its time and link type.
+    /// Copies the next packet of any interface; returns its time and link type.
     pub(super) fn next_packet<R: Read>(
         &mut self,
         reader: &mut PcapNgReader<R>,
@@ -94,7 +93,7 @@ impl Section {
         }
     }
 
-    /// Microseconds, unless an option says otherwise.
+    /// Microseconds, unless an option has another resolution.
     fn units(&self, body: &[u8]) -> u64 {
         const DEFAULT: u64 = 1_000_000;
         let mut at = 8;
@@ -137,7 +136,7 @@ impl Section {
         })
     }
 
-    /// A simple packet has no time and no interface: it is of the first one, cut at its snap length.
+    /// A simple packet has no time and no interface: it belongs to the first one, and is truncated to its snap length.
     fn simple(&self, body: &[u8]) -> Option<Found> {
         let original = self.u32(body, 0)?;
         let len = match self.interfaces.first().map_or(0, |i| i.snap) {

@@ -1,4 +1,4 @@
-//! Cutting is the inverse of emitting, with and without markers, and waits for the last byte.
+//! Parsing is the inverse of emitting, with and without markers, and waits for the last byte.
 
 use super::*;
 use verbena_wire::mpa::emit_fpdu;

@@ -1,5 +1,4 @@
-//! A PDU of either side, and whether first bytes look like one.
-//! It promises that a direction is read by the rules of who sends it. It refuses to know what came before.
+//! A PDU of either side, and whether first bytes look like one. A direction is parsed by the rules of its sender, without state.
 
 use verbena_wire::Malformed;
 use verbena_wire::iscsi::{Bhs, FromInitiator, FromTarget, Opcode};
@@ -33,13 +32,13 @@ impl Any {
     }
 }
 
-/// Whether a connection of this side's first bytes can be followed: it begins with a login.
+/// Whether a connection begins with a login.
 pub fn is_login(bytes: &[u8]) -> bool {
     let first = bytes.first().map(|first| Opcode::from_code(first & 0x3f));
     first == Some(Some(Opcode::LoginRequest))
 }
 
-/// Whether these bytes begin with a header that this direction may have.
+/// Whether these bytes begin with a valid header of this direction.
 pub fn is_header(dir: Dir, bytes: &[u8]) -> bool {
     bytes
         .first_chunk()

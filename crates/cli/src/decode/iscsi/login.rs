@@ -1,6 +1,5 @@
-//! What a login says about digests (RFC 7143 §13.1), heard from both sides.
-//! It promises bounded memory however long a login is. It refuses to negotiate: the last word of either side is what holds, since who
-//! answers chooses from what was offered.
+//! The negotiation of digests in a login (RFC 7143 §13.1), observed in both directions. Memory is bounded however long a login is. The last
+//! value of either side applies, since the answer chooses from the offer.
 
 use verbena_wire::iscsi::text::Pairs;
 use verbena_wire::iscsi::{LoginResponse, LoginStatus, Stage};
@@ -8,19 +7,19 @@ use verbena_wire::iscsi::{LoginResponse, LoginStatus, Stage};
 use super::super::record::Dir;
 use super::Digests;
 
-/// Bytes of text of one PDU, or of several that belong together, that are looked at. No initiator or target needs so many.
+/// Text that is parsed of one PDU, or of several that belong together; more than any initiator or target sends.
 pub(super) const MAX_TEXT: usize = 64 * 1024;
 
-/// A login under way.
+/// A login in progress.
 #[derive(Debug, Default)]
 pub(super) struct Login {
-    /// Text whose end is in a PDU to come (the C bit), each way.
+    /// Text that continues in the next PDU (the C bit), in each direction.
     begun: [Vec<u8>; 2],
     digests: Digests,
 }
 
 impl Login {
-    /// A side says something; `more` means that its text goes on in its next PDU.
+    /// Takes the text of one side; `more` means that it continues in its next PDU.
     pub(super) fn hear(&mut self, dir: Dir, text: &[u8], more: bool) {
         let begun = &mut self.begun[dir.index()];
         let room = MAX_TEXT - begun.len();
@@ -39,13 +38,13 @@ impl Login {
         }
     }
 
-    /// What was said last.
+    /// The last values.
     pub(super) fn digests(&self) -> Digests {
         self.digests
     }
 }
 
-/// The target has let the initiator in: whatever follows has the digests that were agreed on.
+/// Whether the target has accepted the login: all later PDUs have the negotiated digests.
 pub(super) fn is_over(response: &LoginResponse) -> bool {
     response.status == LoginStatus::Success && response.nsg == Some(Stage::FullFeature)
 }

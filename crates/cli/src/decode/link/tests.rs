@@ -1,4 +1,4 @@
-//! Every link type with a packet that is one byte of IP, and every one cut short.
+//! Every link type with a packet that is one byte of IP, and every one truncated.
 
 use super::*;
 

@@ -1,6 +1,5 @@
-//! What each kind of RDMAP message says beyond where it goes.
-//! It promises every field of every message under the name the RFC or docs/extensions.md gives it, in words where it is a code.
-//! It refuses to print secrets: the same-host token of CAPS is only said to be there.
+//! The fields of each kind of RDMAP message, besides its destination. Every field has the name of the RFC or docs/extensions.md, and codes
+//! are shown in words. The same-host token of CAPS is secret and not shown, only its presence.
 
 use core::fmt;
 
@@ -12,7 +11,7 @@ use verbena_wire::rdmap::{
     AtomicRequest, AtomicResponse, Dialect, Immediate, Opcode, Phase, ReadRequest, Terminate,
 };
 
-/// What a message says.
+/// The fields of a message.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 #[expect(missing_docs, reason = "fields are the wire's own, named as there")]
@@ -69,12 +68,12 @@ pub enum Detail {
     Active { psn: u32 },
     /// CAPS.
     Caps { caps: String },
-    /// Nothing more.
+    /// No fields.
     Plain {},
 }
 
 impl Detail {
-    /// Reads the body of a message's first segment; the name of the message goes with it.
+    /// Parses the body of a message's first segment; returns it with the name of the message.
     pub fn of(header: &Header, body: &[u8], phase: Phase) -> (&'static str, Detail) {
         let opcode = header.opcode();
         let plain = (opcode.name(), Detail::Plain {});

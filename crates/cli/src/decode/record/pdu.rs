@@ -1,27 +1,27 @@
-//! An iSCSI PDU as both printers show it: what its header says in words, and the numbers that people look for by name.
-//! It promises that a number is there exactly if the PDU has it. It refuses to know what the numbers should be.
+//! An iSCSI PDU as both printers show it: its header as text, and the important numbers by name. A number is present exactly if the PDU has
+//! it. The numbers are not checked.
 
 use serde::Serialize;
 use verbena_wire::iscsi::{FromInitiator, FromTarget, NO_TAG, Window};
 use verbena_wire::scsi::Cdb;
 
-/// Whether a digest is that of its bytes.
+/// Whether a digest is correct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// It is.
     Good,
-    /// It is another.
+    /// It is not.
     Wrong,
 }
 
 impl Verdict {
-    /// The verdict of a comparison.
+    /// The result of a comparison.
     pub fn new(equal: bool) -> Verdict {
         if equal { Verdict::Good } else { Verdict::Wrong }
     }
 
-    /// In words.
+    /// As text.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Good => "good",
@@ -33,9 +33,9 @@ impl Verdict {
 /// An iSCSI PDU.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Pdu {
-    /// Everything that its header says, in words.
+    /// Its header as text.
     pub words: String,
-    /// Initiator Task Tag, in hexadecimal; absent if it names nothing.
+    /// Initiator Task Tag, in hexadecimal; absent if reserved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub itt: Option<String>,
     /// Target Transfer Tag, likewise.
@@ -56,22 +56,22 @@ pub struct Pdu {
     /// MaxCmdSN.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_cmd_sn: Option<u32>,
-    /// The SCSI command by name, and the bytes of it that count.
+    /// The SCSI command by name, with its relevant bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cdb: Option<String>,
-    /// The digest behind the header, if there is one.
+    /// The header digest, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header_digest: Option<Verdict>,
-    /// The digest behind the data, if there is one.
+    /// The data digest, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_digest: Option<Verdict>,
-    /// The first bytes of data in hexadecimal, if they were asked for.
+    /// The first bytes of data in hexadecimal, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
 }
 
 impl Pdu {
-    /// One that an initiator sent.
+    /// A PDU of an initiator.
     pub fn sent(pdu: &FromInitiator) -> Pdu {
         // ITT, TTT, CmdSN, ExpStatSN.
         let (itt, ttt, cmd_sn, exp_stat_sn) = match pdu {
@@ -99,7 +99,7 @@ impl Pdu {
         }
     }
 
-    /// One that a target sent.
+    /// A PDU of a target.
     pub fn answered(pdu: &FromTarget) -> Pdu {
         let (itt, ttt, stat_sn, window) = match pdu {
             FromTarget::NopIn(p) => (p.itt, p.ttt, Some(p.stat_sn), p.window),
@@ -107,7 +107,7 @@ impl Pdu {
             FromTarget::TaskResponse(p) => (p.itt, NO_TAG, Some(p.stat_sn), p.window),
             FromTarget::LoginResponse(p) => (p.itt, NO_TAG, Some(p.stat_sn), p.window),
             FromTarget::TextResponse(p) => (p.itt, p.ttt, Some(p.stat_sn), p.window),
-            // RFC 7143 §11.7: only with a status it has a number.
+            // RFC 7143 §11.7: StatSN is valid only with a status.
             FromTarget::DataIn(p) => (p.itt, p.ttt, p.status.map(|_| p.stat_sn), p.window),
             FromTarget::LogoutResponse(p) => (p.itt, NO_TAG, Some(p.stat_sn), p.window),
             FromTarget::R2t(p) => (p.itt, p.ttt, Some(p.stat_sn), p.window),
@@ -130,7 +130,7 @@ impl Pdu {
     }
 }
 
-/// What a PDU says of itself, without the name that its record has.
+/// The text of a PDU, without the name that its record has.
 fn words(said: &str, name: &str) -> String {
     said.strip_prefix(name).unwrap_or(said).trim().to_owned()
 }

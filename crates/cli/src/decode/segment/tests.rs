@@ -1,4 +1,4 @@
-//! Hand-made IP packets of both versions: padded, cut, fragmented, not TCP.
+//! Hand-made IP packets of both versions: padded, truncated, fragmented, not TCP.
 
 use super::*;
 

@@ -1,6 +1,5 @@
-//! The books of both ends, kept by someone who is neither: what one end delivers, the other one had sent.
-//! It promises that a response, an acknowledgement or a RESUME is judged against what was really asked.
-//! It refuses to read bytes; it is told of deliveries.
+//! The ledgers of both ends, updated by an observer: what one end delivers, the other had sent. Responses, acknowledgements and RESUME are
+//! checked against the requests that were sent.
 
 use verbena_stream::Delivery;
 use verbena_stream::reads::Asked;
@@ -15,12 +14,12 @@ impl Stream {
         if let Some(books) = &mut self.books
             && opcode.is_request()
         {
-            // Whoever sends this direction receives the other one.
+            // The sender of this direction receives the other one.
             books[dir.reverse().index()].requester.sent();
         }
     }
 
-    /// A message of this direction was delivered: what does that mean for its sender?
+    /// Updates the sender's ledger after a message of this direction was delivered.
     pub(super) fn settle(&mut self, dir: Dir, delivery: &Delivery) {
         let reverse = dir.reverse().index();
         let Some(books) = &mut self.books else {
@@ -48,7 +47,7 @@ impl Stream {
                 sender.reads_in.answered();
             }
             Delivery::Rnr(n) => {
-                // The refusal concerns the other direction, whose requests end up nowhere from n on.
+                // The RNR applies to the other direction, whose requests are discarded from n on.
                 if let State::Running(follower) = &mut self.sides[reverse].state {
                     follower.observe_rnr(*n, sender);
                 }

@@ -1,6 +1,5 @@
-//! The FPDUs of one direction, given to the receive side of a stream one by one.
-//! It promises that each is judged by the same code that judges a live peer, and that both books stay as the two ends keep them.
-//! It refuses to hold payload beyond the FPDU at hand.
+//! The FPDUs of one direction, passed to the receive side of a stream one by one. Each is checked by the same code as a live peer's, and
+//! both ledgers are kept as the two ends keep them. Of a message's payload only the first bytes are kept.
 
 use verbena_stream::ledger::Ledger;
 use verbena_stream::rx::{Accepts, First, Rx};
@@ -15,22 +14,22 @@ use super::super::fpdu::Fpdu;
 use super::super::record::{self, Body, Detail, Dir, Message, Place, Record, hex};
 use super::{Out, State, Stream, first_phase};
 
-/// Payload bytes shown of a message when they are asked for.
+/// Payload bytes of a message that are shown if requested.
 pub(crate) const SHOWN: usize = 32;
 
-/// The receive side of one direction and the messages under way in it.
+/// The receive side of one direction, and its incomplete messages.
 #[derive(Debug)]
 pub(super) struct Follower {
     rx: Rx,
     phase: Option<Phase>,
-    /// Unfinished messages, by class: one of each may be open.
+    /// Incomplete messages, by class: one of each may be open.
     open: [Option<Open>; CLASSES],
 }
 
-/// Kinds of messages of which one each may be open.
+/// Classes of messages of which one each may be open.
 const CLASSES: usize = 5;
 
-/// A message of which more segments are to come.
+/// A message with more segments to come.
 #[derive(Debug)]
 struct Open {
     first: Header,
@@ -60,7 +59,7 @@ impl Follower {
         }
     }
 
-    /// Gives `bytes` to the receive side and returns what was delivered, if anything was.
+    /// Passes `bytes` to the receive side; returns what was delivered, if anything.
     fn receive(
         &mut self,
         mut bytes: &[u8],
@@ -73,7 +72,7 @@ impl Follower {
                 Step::More(_) => return Ok(None),
                 Step::Deliver(delivery) => return Ok(Some(delivery)),
                 Step::Claim { .. } => {
-                    // A bystander has every receive; an end that had none will say so itself.
+                    // The observer always has a receive; an end without one sends an RNR itself.
                     let capacity = u32::MAX;
                     self.rx.claim(Claim::Granted { capacity }, book)?;
                 }
@@ -89,7 +88,7 @@ impl Follower {
         }
     }
 
-    /// Does a message begin with this segment?
+    /// Whether a message begins with this segment.
     fn begins(&self, header: &Header) -> bool {
         let open = &self.open[class(header.opcode())];
         open.as_ref().is_none_or(|open| !open.goes_on(header))
@@ -120,20 +119,20 @@ impl Follower {
         open.payload.extend(body.iter().take(room));
     }
 
-    /// Requests under way are given up, as RESUME says.
+    /// Drops incomplete requests, as RESUME requires.
     pub(super) fn drop_requests(&mut self) {
         self.open[class(Opcode::Write)] = None;
         self.open[class(Opcode::Send)] = None;
     }
 
-    /// The receiver of this direction said RNR.
+    /// The receiver of this direction sent RNR.
     pub(super) fn observe_rnr(&mut self, n: Rsn, book: &mut Ledger) {
         self.rx.observe_rnr(n, book);
     }
 }
 
 impl Open {
-    /// Does this segment belong to the message? An unfinished one is given up when its sender must begin again.
+    /// Whether this segment continues the message. If not, the sender has begun again, and the incomplete message is dropped.
     fn goes_on(&self, header: &Header) -> bool {
         match (&self.first, header) {
             (Header::Untagged(first), Header::Untagged(h)) => {
@@ -154,13 +153,13 @@ fn class(opcode: Opcode) -> usize {
         Opcode::ReadResponse => 1,
         Opcode::ReadV2Response => 2,
         opcode if opcode.is_send() => 3,
-        // Single segments never stay open, so they share the slot.
+        // Messages of a single segment never stay open, so they share a class.
         _ => CLASSES - 1,
     }
 }
 
 impl Stream {
-    /// Follows whole FPDUs as far as the stage holds them.
+    /// Processes the complete FPDUs in the stage.
     pub(super) fn follow(&mut self, dir: Dir, out: &mut Out<'_>) {
         let at = dir.index();
         let stage = core::mem::take(&mut self.sides[at].stage);
@@ -181,7 +180,7 @@ impl Stream {
         }
     }
 
-    /// The direction has ended: was anything cut? Only where nothing else had gone wrong before.
+    /// Checks the end of a direction for incomplete FPDUs and messages, unless a Terminate was sent.
     pub(super) fn judge_end(&mut self, dir: Dir, out: &mut Out<'_>) {
         let side = &mut self.sides[dir.index()];
         let (State::Running(follower), Some(books)) = (&mut side.state, &mut self.books) else {
@@ -238,7 +237,7 @@ impl Stream {
         }
     }
 
-    /// The message is whole: a line for it.
+    /// Adds the record of a complete message.
     fn push_message(
         &mut self,
         dir: Dir,

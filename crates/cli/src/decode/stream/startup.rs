@@ -1,6 +1,5 @@
-//! The startup of a watched stream: the Request, the Reply, and what follows from the two (RFC 5044 §7.1).
-//! It promises to begin both directions of FPDUs exactly behind the frames, on the terms both sides read out of them.
-//! It refuses to reject what the responder accepted.
+//! The startup of an observed stream: the Request, the Reply, and their result (RFC 5044 §7.1). In both directions FPDUs begin directly
+//! after the frames, with the parameters that both sides derive from them. A Reply that accepts is taken as valid.
 
 use verbena_stream::RnrRetry;
 use verbena_stream::ledger::Ledger;
@@ -12,7 +11,7 @@ use super::super::summary::Ending;
 use super::follow::Follower;
 use super::{Out, State, Stream};
 
-/// The frames seen, as they stood on the wire.
+/// The frames seen, as on the wire.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     request: Option<Vec<u8>>,
@@ -29,7 +28,7 @@ impl Frames {
 }
 
 impl Stream {
-    /// Reads a startup frame, if this direction still owes one.
+    /// Parses a startup frame, if this direction has not had one.
     pub(super) fn startup(&mut self, dir: Dir, out: &mut Out<'_>) {
         let at = dir.index();
         if !matches!(self.sides[at].state, State::Startup) {
@@ -50,7 +49,7 @@ impl Stream {
         self.judge_early(out);
     }
 
-    /// Takes the frame off the stage once it is whole.
+    /// Takes the frame off the stage once it is complete.
     fn read_frame(&mut self, dir: Dir, out: &mut Out<'_>) -> Result<bool, StartupError> {
         let (kind, name) = match dir {
             Dir::ToResponder => (Kind::Request, "MpaRequest"),
@@ -79,7 +78,7 @@ impl Stream {
         Ok(true)
     }
 
-    /// With both frames there, FPDUs begin, or nothing does.
+    /// With both frames, FPDUs begin, or the stream was rejected.
     fn try_agree(&mut self) {
         let (Some(request), Some(reply)) = (&self.frames.request, &self.frames.reply) else {
             return;
@@ -105,7 +104,7 @@ impl Stream {
         }
     }
 
-    /// RFC 5044 §7.1.2: behind its Request the initiator is silent until it has the Reply.
+    /// RFC 5044 §7.1.2: after its Request the initiator sends nothing until it has the Reply.
     fn judge_early(&mut self, out: &mut Out<'_>) {
         let side = &self.sides[Dir::ToResponder.index()];
         let surplus = side.stage.len();
@@ -117,7 +116,7 @@ impl Stream {
     }
 }
 
-/// The book of the side that serves at most `depth` reads; what it asks for itself is its own affair.
+/// The ledger of a side that serves at most `depth` reads; its own reads are not limited.
 fn book(terms: &Terms, depth: u16) -> Ledger {
     Ledger::new(terms.extensions, depth, u16::MAX, RnrRetry::Forever)
 }

@@ -1,4 +1,4 @@
-//! The bound on connections: foreign ones make room, unfinished ones do not.
+//! The limit of connections: those of other protocols make room, incomplete ones do not.
 
 use super::*;
 use verbena_wire::mpa::Kind;

@@ -1,5 +1,4 @@
-//! Requests and completions of an end.
-//! It promises that a receive is posted again before what it took is looked at. It refuses completions that failed.
+//! Requests and completions of an end. A receive is posted again before its message is handled, and a failed completion is an error.
 
 use verbena::Status;
 use verbena::low::{BLANK, Data, Flags, PostError, RecvWr, Remote, SendOp, SendWr, Stag, To, Wc};
@@ -9,7 +8,7 @@ use verbena_wire::push::{Body, Message, Parsed};
 use super::{End, MESSAGE, Place};
 use crate::models::{Error, Way};
 
-/// What a request is for; that of a message's receive is the slot behind these.
+/// The ids of requests; a receive of a message has its slot added to `WORD`.
 pub(super) const PUSH: u64 = 1;
 pub(super) const ANSWER: u64 = 2;
 const READ: u64 = 3;
@@ -18,7 +17,7 @@ const IMMEDIATE: u64 = 5;
 const WORD: u64 = 16;
 
 impl End {
-    /// A receive for the message in this slot.
+    /// Posts a receive for the message in this slot.
     pub(super) fn post_word(&self, slot: usize) -> Result<(), Error> {
         let piece = self.words.sge(slot * MESSAGE, MESSAGE)?;
         let wr = RecvWr {
@@ -28,7 +27,7 @@ impl End {
         self.control.post_recv(&[wr]).map_err(refused)
     }
 
-    /// A receive for the immediate data of a write.
+    /// Posts a receive for the immediate data of a write.
     pub(super) fn post_immediate(&self) -> Result<(), Error> {
         let wr = RecvWr {
             id: IMMEDIATE,
@@ -84,7 +83,7 @@ impl End {
         self.data.post_send(&[wr]).map_err(refused)
     }
 
-    /// Takes what has completed.
+    /// Polls completions.
     pub(in crate::models) fn poll(&mut self) -> Result<(), Error> {
         let mut some = [BLANK; 16];
         let n = self.cq.poll(&mut some);
@@ -136,7 +135,7 @@ impl End {
         self.drive()
     }
 
-    /// A message: one of pulling or reading, or else the session's.
+    /// Handles a message: one of pulling or reading, or else the session's.
     fn heard(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let parsed = Message::parse(bytes).map_err(|e| Error::Failed(e.to_string()))?;
         let body = match parsed {

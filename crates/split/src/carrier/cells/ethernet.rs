@@ -1,6 +1,5 @@
-//! Cells in Ethernet frames: the port's address is the interface's, and a frame's sender is the port its cells come from.
-//! It promises that only frames for this station, of the type below, are looked at.
-//! It refuses to route: who is on the same network is reached by its address, and nobody else is.
+//! Cells in Ethernet frames: the port's address is the interface's, and a frame's source address is the port of its cells. Only frames to
+//! this station with [`ETHERTYPE`] are received. Peers must be on the same network.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -13,13 +12,13 @@ use super::options::CellOptions;
 use super::outgoing::Datagram;
 use crate::carrier::Result;
 
-/// The type of our frames: IEEE 802's first one for local experiments.
+/// The type of the frames: IEEE 802's Local Experimental Ethertype 1.
 pub const ETHERTYPE: u16 = 0x88b5;
 
 /// Frames per call.
 const ROOMS: usize = 64;
 
-/// The line.
+/// A socket of an interface.
 #[derive(Debug)]
 pub(super) struct Ethernet {
     socket: Ether,
@@ -68,7 +67,7 @@ impl Ethernet {
         };
         for (from, datagram) in self.inbox.frames() {
             let port = PortAddress(from.octets());
-            // One that dials hears nobody but the unit.
+            // A dialler takes frames of the unit only.
             if self.unit.is_some_and(|unit| unit != port) {
                 continue;
             }
@@ -89,7 +88,7 @@ impl Ethernet {
                 bytes,
                 ..
             }) => (*mac, bytes.as_slice()),
-            // There are as many, and all of them ours.
+            // `at` is within bounds, and all datagrams are for Ethernet.
             _ => (Mac::BROADCAST, &[][..]),
         };
         Ok(self.socket.send(datagrams.len(), get)?)

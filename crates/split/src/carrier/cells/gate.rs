@@ -1,6 +1,6 @@
-//! Who may ask a carrier that listens for a connection: senders that have shown a cookie which was sent to their address.
-//! Until then nothing is kept of them, and no more bytes are sent to them than came. What is answered to a batch of datagrams
-//! leaves with it, or not at all: who asks asks again.
+//! Source validation of a listener: a connection request is taken only with a cookie that was sent to its source address. Until then
+//! nothing is stored about a sender, and it is sent no more bytes than it sent. Answers to a batch of datagrams are sent with it or
+//! dropped, since requests are repeated.
 
 use verbena_cells::Cookies;
 use verbena_cells::cookie::{Asked, Key, may_ask};
@@ -13,15 +13,15 @@ use super::outgoing::Datagram;
 use super::random;
 use crate::carrier::Result;
 
-/// Datagrams that are answered per batch.
+/// Datagrams answered per batch.
 const ANSWERS: usize = 256;
-/// Of those that are too old, so many are told of.
+/// Of the senders without support for cookies, as many are reported per batch.
 const TOLD: usize = 16;
 
-/// The numbers at which units took requests before there were cookies.
+/// The numbers at which units listened before there were cookies.
 const OLD: [Qpn; 2] = [Qpn::wrapping(1), Qpn::wrapping(2)];
 
-/// The gate.
+/// The cookies, and the answers of a batch.
 #[derive(Debug)]
 pub(super) struct Gate {
     here: PortAddress,
@@ -42,7 +42,7 @@ impl Gate {
         })
     }
 
-    /// What comes now is judged by this time.
+    /// Sets the time for the next batch, and renews the key when it is due.
     pub(super) fn begin(&mut self, now: Time) -> Result<()> {
         self.now = now;
         if self.cookies.is_old(now) {
@@ -51,7 +51,7 @@ impl Gate {
         Ok(())
     }
 
-    /// May requests in this datagram be taken? If not, an answer waits.
+    /// Whether requests in this datagram may be taken; if not, an answer is queued.
     pub(super) fn judge(&mut self, place: Place, port: PortAddress, datagram: &[u8]) -> bool {
         if !may_ask(datagram) {
             return false;
@@ -73,12 +73,12 @@ impl Gate {
         asked.proven
     }
 
-    /// What is to be said, of this batch.
+    /// The answers of this batch.
     pub(super) fn answers(&self) -> &[Datagram] {
         &self.answers
     }
 
-    /// It was said. Those that were too old.
+    /// The answers were sent; returns the senders without support for cookies.
     pub(super) fn answered(&mut self) -> impl Iterator<Item = Place> {
         self.answers.clear();
         self.too_old.drain(..)

@@ -1,6 +1,5 @@
-//! What carries the datagrams of a carrier of cells: UDP or Ethernet.
-//! It promises to know who sent a datagram before its cells are looked at, and never to wait.
-//! It refuses to look at cells, but for who asks for a connection.
+//! The datagram socket of a carrier of cells: UDP or Ethernet. The sender of a datagram is determined before its cells are processed, and
+//! no call blocks. Of the cells only the source port and connection requests are inspected.
 
 use core::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +15,7 @@ use super::outgoing::Datagram;
 use super::udp::Udp;
 use crate::carrier::{Result, Source};
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Udp(SocketAddr),
@@ -24,7 +23,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// Its address, by which cookies know it.
+    /// Its address, as cookies bind it.
     pub(super) fn source(self) -> Vec<u8> {
         match self {
             Place::Udp(place) => {
@@ -38,7 +37,7 @@ impl Place {
         }
     }
 
-    /// Whom limits count it for.
+    /// The source that limits count it for.
     pub(super) fn counts_for(self) -> Source {
         match self {
             Place::Udp(place) => Source::of(place.ip()),
@@ -56,20 +55,20 @@ impl fmt::Display for Place {
     }
 }
 
-/// What the line did with what came.
+/// The result of receiving a batch.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Passed {
-    /// Datagrams that were handed on.
+    /// Datagrams passed on.
     pub(super) datagrams: u64,
-    /// Datagrams of strangers.
+    /// Datagrams dropped: refused, unknown or too short.
     pub(super) strangers: u64,
-    /// Requests in somebody else's name.
+    /// Requests with the port of another sender.
     pub(super) diverted: u64,
     /// More may wait.
     pub(super) more: bool,
 }
 
-/// The line.
+/// The socket.
 #[derive(Debug)]
 pub(super) enum Line {
     Udp(Box<Udp>),
@@ -77,8 +76,7 @@ pub(super) enum Line {
 }
 
 impl Line {
-    /// Takes what came, up to a batch, and hands each datagram on with the port that sent it, and whether its requests for
-    /// connections may be taken.
+    /// Receives up to a batch, and passes each datagram on with the port that sent it, and whether its connection requests may be taken.
     pub(super) fn receive(
         &mut self,
         now: Instant,
@@ -91,7 +89,7 @@ impl Line {
         }
     }
 
-    /// Sends datagrams, until the system can take no more now.
+    /// Sends datagrams, until the socket's buffer is full.
     pub(super) fn send(&self, datagrams: &[Datagram]) -> Result<Sent> {
         match self {
             Line::Udp(udp) => udp.send(datagrams),
@@ -99,7 +97,7 @@ impl Line {
         }
     }
 
-    /// Where a port is, if anybody knows.
+    /// The address of a port, if known.
     pub(super) fn place(&self, port: PortAddress) -> Option<Place> {
         match self {
             Line::Udp(udp) => udp.place(port).map(Place::Udp),
@@ -115,7 +113,7 @@ impl Line {
         }
     }
 
-    /// The port to ask for a connection, if it was told whom to dial.
+    /// The port to request connections from, if this is a dialler.
     pub(super) fn unit(&self) -> Option<PortAddress> {
         match self {
             Line::Udp(udp) => udp.dials().then_some(PortAddress::WHOEVER),
@@ -130,21 +128,21 @@ impl Line {
         }
     }
 
-    /// None of its requests waits any more.
+    /// No request of this port waits any more.
     pub(super) fn answered(&mut self, port: PortAddress) {
         if let Line::Udp(udp) = self {
             udp.answered(port);
         }
     }
 
-    /// A pair is connected to this port: it stays where it is.
+    /// A pair was connected to this port, whose address is then fixed.
     pub(super) fn hold(&mut self, port: PortAddress) {
         if let Line::Udp(udp) = self {
             udp.hold(port);
         }
     }
 
-    /// A pair no longer is.
+    /// A pair to this port has ended.
     pub(super) fn release(&mut self, port: PortAddress) {
         if let Line::Udp(udp) = self {
             udp.release(port);
@@ -165,7 +163,7 @@ impl Line {
         }
     }
 
-    /// A port, for people.
+    /// A port, for messages.
     pub(super) fn describe(&self, port: PortAddress) -> String {
         match self.place(port) {
             Some(Place::Udp(place)) => format!("{place} (port {port})"),

@@ -1,5 +1,5 @@
-//! Registered memory of a carrier of cells.
-//! It promises to be unregistered when it goes. It refuses references, as its owner does.
+//! Registered memory of a carrier of cells. It is deregistered when dropped.
+//! Access is by copies only.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -9,7 +9,7 @@ use verbena_wire::{Stag, To};
 
 use crate::carrier::{Memory, Reach};
 
-/// The memory.
+/// A registered buffer.
 #[derive(Debug)]
 pub(super) struct CellMemory(pub(super) Buffer);
 
@@ -55,7 +55,7 @@ impl Memory for CellMemory {
     }
 }
 
-/// The rights that this reach needs.
+/// The access rights of a reach.
 pub(super) fn access(reach: Reach) -> Access {
     match reach {
         Reach::Local => Access::LOCAL_WRITE,

@@ -1,5 +1,5 @@
-//! What a carrier of cells is told when it is made, and what it counts.
-//! Every number has a default that suits a local network. It refuses to check: the channel adapter does.
+//! Options and counters of a carrier of cells. Every option has a default that suits a local network; the channel adapter checks the
+//! values.
 
 use core::time::Duration;
 
@@ -8,30 +8,30 @@ use verbena_cells::{Config, PortCounters};
 /// Sizes, times and limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CellOptions {
-    /// Payload of a cell; unless given, what fills one packet on the way to the unit, or one frame of the interface. One that
-    /// listens takes what those who dial say.
+    /// Payload of a cell; `None`: what fills one packet on the path to the unit, or one frame of the interface. A listener uses the smaller of
+    /// its own and the dialler's.
     pub cell: Option<u16>,
-    /// Bytes of a UDP datagram; unless given, or if that is more, what fits one packet on the way.
+    /// Largest UDP datagram; in any case limited to what fits one packet on the path.
     pub datagram: Option<usize>,
-    /// Longest packet, and longest write that is taken.
+    /// The longest packet, and the longest write accepted.
     pub packet: u32,
-    /// How long an acknowledgement may take until one was measured.
+    /// Initial retransmission timeout, until a round trip was measured.
     pub timeout: Duration,
-    /// Tries without any progress before an acknowledged pair ends, and before nobody is there.
+    /// Attempts without progress before an acknowledged pair ends, and before a connection request fails.
     pub retries: u32,
-    /// A pair does not end for silence of less than this, whatever the tries: drivers have a patience of their own.
+    /// A pair does not end before this much silence, whatever the number of attempts: drivers have their own timeout.
     pub patience: Duration,
-    /// How long to wait for the answer to a request before it is asked again.
+    /// Wait for the answer to a request before it is repeated.
     pub connect_timeout: Duration,
-    /// An acknowledged pair that heard nothing for so long asks whether its peer is there.
+    /// An acknowledged pair that received nothing for this long probes its peer.
     pub keep_alive: Option<Duration>,
     /// Most pairs.
     pub pairs: usize,
-    /// Bytes that may wait in the socket, unread; the system may allow less.
+    /// Size of the socket's receive buffer in bytes; the system may allow less.
     pub receive_room: usize,
-    /// Bytes that may wait in the socket to leave; the system may allow less.
+    /// Size of the socket's send buffer in bytes; the system may allow less.
     pub send_room: usize,
-    /// Datagrams of one length leave as one message where the system has that.
+    /// Datagrams of one length are sent as one message (UDP GSO) where the system supports it.
     pub joins: bool,
 }
 
@@ -55,7 +55,7 @@ impl Default for CellOptions {
 }
 
 impl CellOptions {
-    /// The channel adapter's numbers, for cells of this payload.
+    /// The channel adapter's configuration, for cells of this payload.
     pub(super) fn config(&self, cell: u16) -> Config {
         Config {
             cell,
@@ -71,21 +71,21 @@ impl CellOptions {
     }
 }
 
-/// What a carrier of cells has done; numbers only grow.
+/// Counters of a carrier of cells, which only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CellCounters {
-    /// What its port counts.
+    /// The port's counters.
     pub port: PortCounters,
-    /// Datagrams that came and were looked at.
+    /// Datagrams received and processed.
     pub datagrams_in: u64,
-    /// Datagrams that the system took.
+    /// Datagrams sent.
     pub datagrams_out: u64,
-    /// Datagrams of sources that the settings refuse, of nobody who had asked for a connection, from where nobody is connected, or too short for any cell.
+    /// Datagrams dropped: of refused sources, without a valid connection request from an unknown address, or too short for a cell.
     pub strangers: u64,
-    /// Requests for a connection in the name of somebody who is connected from elsewhere.
+    /// Connection requests with the port address of a peer that is connected from another address.
     pub diverted: u64,
-    /// Datagrams of senders that asked for a connection without a good cookie, and were answered.
+    /// Datagrams with requests without a valid cookie that were answered.
     pub retries: u64,
-    /// Datagrams that the system would not send, or that nobody knows the way for any more.
+    /// Datagrams that the system could not send, or whose destination is no longer known.
     pub lost: u64,
 }

@@ -1,5 +1,5 @@
-//! Datagrams on their way to the system: filled, sent in order of each destination, and kept while the system takes no more.
-//! It promises to use the same memory again and again. It refuses to grow beyond a batch.
+//! A batch of datagrams to send: kept in order for each destination, and retained while the socket's buffer is full. Buffers are reused,
+//! and the batch does not grow beyond [`BATCH`].
 
 use verbena_wire::cell::PortAddress;
 
@@ -22,7 +22,7 @@ pub(super) struct Outgoing {
     datagrams: Vec<Datagram>,
     filled: usize,
     sent: usize,
-    /// Memory for the next one.
+    /// The buffer for the next datagram.
     spare: Vec<u8>,
 }
 
@@ -31,12 +31,12 @@ impl Outgoing {
         self.filled >= BATCH
     }
 
-    /// Nothing waits to be sent.
+    /// Whether nothing waits to be sent.
     pub(super) fn is_empty(&self) -> bool {
         self.sent >= self.filled
     }
 
-    /// Bytes for the next datagram, to be handed back by [`push`](Outgoing::push) or [`keep`](Outgoing::keep).
+    /// A buffer for the next datagram, to be returned by [`push`](Outgoing::push) or [`keep`](Outgoing::keep).
     pub(super) fn take_spare(&mut self) -> Vec<u8> {
         if let Some(next) = self.datagrams.get_mut(self.filled) {
             return core::mem::take(&mut next.bytes);
@@ -44,7 +44,7 @@ impl Outgoing {
         core::mem::take(&mut self.spare)
     }
 
-    /// It was not needed.
+    /// Returns an unused buffer.
     pub(super) fn keep(&mut self, bytes: Vec<u8>) {
         match self.datagrams.get_mut(self.filled) {
             Some(next) => next.bytes = bytes,
@@ -52,7 +52,7 @@ impl Outgoing {
         }
     }
 
-    /// A datagram behind all others.
+    /// Appends a datagram.
     pub(super) fn push(&mut self, port: PortAddress, place: Place, bytes: Vec<u8>) {
         let datagram = Datagram { port, place, bytes };
         match self.datagrams.get_mut(self.filled) {
@@ -62,7 +62,7 @@ impl Outgoing {
         self.filled += 1;
     }
 
-    /// Brings those together that go the same way, without changing their order: they can leave as one message.
+    /// Groups datagrams by destination, stably: those of one destination can be sent as one message.
     pub(super) fn sort(&mut self) {
         let waiting = self.datagrams.get_mut(self.sent..self.filled);
         let waiting = waiting.unwrap_or_default();
@@ -80,7 +80,7 @@ impl Outgoing {
             .unwrap_or_default()
     }
 
-    /// So many more are dealt with.
+    /// Removes `count` datagrams that were sent or dropped.
     pub(super) fn sent(&mut self, count: usize) {
         self.sent += count;
         if self.is_empty() {

@@ -1,6 +1,5 @@
-//! The pairs of a carrier of cells, and what is asked of them.
-//! It promises that numbers are not used again soon, and that nothing is told of a pair that was destroyed.
-//! It refuses to judge requests: the channel adapter does.
+//! The pairs of a carrier of cells, and the [`Carrier`] implementation. Numbers of pairs are not reused soon, and no event or completion of
+//! a destroyed pair is returned. The channel adapter checks requests.
 
 use std::time::Instant;
 
@@ -20,15 +19,15 @@ use crate::carrier::{
     Carrier, CarrierError, Memory, News, Pair, PairOptions, Reach, Result, Sleeper, Ticket,
 };
 
-/// What a carrier knows of a pair.
+/// A pair.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
     options: PairOptions,
-    /// Whom it accepted, while it is connected.
+    /// The port that it accepted, while it is connected.
     holds: Option<PortAddress>,
 }
 
-/// Takes what has completed.
+/// Polls all completions.
 pub(super) fn collect(cq: &Cq, scratch: &mut [Wc], done: &mut Vec<Wc>) {
     loop {
         let count = cq.poll(scratch);
@@ -44,7 +43,7 @@ impl CellCarrier {
         collect(&self.cq, &mut self.scratch, &mut self.done);
     }
 
-    /// The number of the next pair: one that nobody has and nobody had lately.
+    /// The number of the next pair: not in use, and not used recently.
     fn number(&mut self) -> Qpn {
         loop {
             self.next_pair = self.next_pair.wrapping_add(1);
@@ -55,9 +54,9 @@ impl CellCarrier {
         }
     }
 
-    /// Room for all that the pairs, and one more with these options, can complete at once.
+    /// Resizes the completion queue to hold all that the pairs, and one more with these options, can complete at once.
     fn make_room(&self, more: Option<&PairOptions>) -> Result<()> {
-        // A packet that is being put together holds a receive of its own.
+        // A packet that is being reassembled holds one more receive.
         let each = |options: &PairOptions| options.sends + options.receives + 1;
         let known = self.pairs.values().map(|known| &known.options);
         let entries: usize = known.chain(more).map(each).sum();
@@ -67,17 +66,17 @@ impl CellCarrier {
 
     pub(super) fn remember_request(&mut self, ticket: Ticket, from: PortAddress, now: Instant) {
         let config = self.port.config();
-        // As long as the adapter keeps it.
+        // As long as the adapter keeps the request.
         let span = config.connect_timeout * config.retries.saturating_add(2);
         self.line.asks(from, now + span);
         self.requests.insert(ticket, from);
-        // Those that the adapter gave up are the oldest.
+        // The adapter has given up the oldest ones.
         while self.requests.len() > self.port.config().requests {
             self.requests.pop_first();
         }
     }
 
-    /// A request is answered; whose it was.
+    /// Removes an answered request; returns its port.
     fn answer(&mut self, ticket: Ticket) -> Option<PortAddress> {
         let port = self.requests.remove(&ticket)?;
         if !self.requests.values().any(|other| *other == port) {
@@ -86,7 +85,7 @@ impl CellCarrier {
         Some(port)
     }
 
-    /// The peer of a pair may be anywhere again.
+    /// Releases the address of a pair's peer.
     pub(super) fn let_go(&mut self, number: u32) {
         let known = self.pairs.get_mut(&number);
         if let Some(port) = known.and_then(|known| known.holds.take()) {
@@ -94,7 +93,7 @@ impl CellCarrier {
         }
     }
 
-    /// Not of a pair that was destroyed.
+    /// Whether an event is to be reported: not one of a destroyed pair.
     pub(super) fn is_wanted(&self, news: &News) -> bool {
         of(news).is_none_or(|pair| self.pairs.contains_key(&pair.0))
     }
@@ -141,7 +140,7 @@ struct What {
     immediate: Option<u32>,
 }
 
-/// The pair that news is about.
+/// The pair of an event.
 fn of(news: &News) -> Option<Pair> {
     match news {
         News::Request { .. } | News::Rejected { .. } => None,
@@ -165,13 +164,13 @@ impl Carrier for CellCarrier {
     }
 
     fn separate(&mut self) -> Result<()> {
-        // It comes again after four thousand million others.
+        // Reused after 2^32 others.
         self.domain = Pd(self.domain.0.wrapping_add(1));
         Ok(())
     }
 
     fn memory(&mut self, len: usize, reach: Reach) -> Result<Box<dyn Memory>> {
-        // How much of it is used is the peer's choice, so it is taken as it is used.
+        // How much of it is used depends on the peer, so pages are allocated on first use.
         let buffer = Buffer::sparse(&self.tpt, len, self.domain, access(reach));
         let buffer = buffer.map_err(|misuse| memory_error(len, &misuse))?;
         Ok(Box::new(CellMemory(buffer)))
@@ -245,7 +244,7 @@ impl Carrier for CellCarrier {
         self.answer(ticket);
         self.busy = true;
         let private = private.get(..MAX_PRIVATE).unwrap_or(private);
-        // One that is not there any more was given up by both sides.
+        // A request that no longer exists was given up by both sides.
         let _ = self.port.reject(verbena_cells::Ticket(ticket.0), private);
     }
 
@@ -254,12 +253,12 @@ impl Carrier for CellCarrier {
         if self.pairs.remove(&pair.0).is_none() {
             return;
         }
-        // It was there.
+        // The pair exists, so this cannot fail.
         let _ = self.port.destroy(Qpn::wrapping(pair.0), &mut self.outbox);
         self.collect();
         self.done.retain(|wc| wc.qpn != pair.0);
         self.news.retain(|news| of(news) != Some(pair));
-        // Smaller never fails: nothing waits.
+        // Shrinking cannot fail: the queue is empty.
         let _ = self.make_room(None);
         self.busy = true;
     }

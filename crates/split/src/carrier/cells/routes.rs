@@ -1,6 +1,5 @@
-//! Which place the datagrams for a port go to, of a carrier that listens on UDP.
-//! It promises that somebody who is connected, or waits to be, stays where it is whatever anybody sends, and that no more is
-//! remembered than its limit says. It refuses to learn from anything but a request for a connection.
+//! The UDP addresses of peers' ports, for a listener. The address of a port that is connected, or whose request waits for an answer, does
+//! not change, whatever datagrams arrive, and the table is bounded. Addresses are learnt from connection requests with a valid cookie only.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -8,17 +7,17 @@ use std::time::Instant;
 
 use verbena_wire::cell::PortAddress;
 
-/// Where a port is.
+/// The address of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Route {
     pub(super) to: SocketAddr,
-    /// Bytes of the longest datagram there.
+    /// Bytes of the longest datagram to it.
     pub(super) room: usize,
-    /// Pairs that are connected this way.
+    /// Pairs connected to it.
     pairs: usize,
     /// A request waits for an answer until then.
     asks_until: Option<Instant>,
-    /// When it was learnt.
+    /// The order in which it was learnt.
     age: u64,
 }
 
@@ -30,14 +29,14 @@ pub(super) struct Routes {
     next_age: u64,
 }
 
-/// What became of a request from somewhere.
+/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Learnt {
-    /// This is where the port is.
+    /// The port has this address.
     Here,
-    /// It is somewhere else, and connected or waiting.
+    /// The port has another address, and is connected or waiting.
     Elsewhere,
-    /// Everybody in the table is connected or waiting.
+    /// All ports in the table are connected or waiting.
     Full,
 }
 
@@ -60,7 +59,7 @@ impl Routes {
         self.table.get(&port)
     }
 
-    /// A request came from here in the name of this port. `room` is asked for a place that is new.
+    /// Records the source of a request of this port. `room` is called for a new address.
     pub(super) fn learn(
         &mut self,
         port: PortAddress,
@@ -108,14 +107,14 @@ impl Routes {
         }
     }
 
-    /// A pair is connected to this port.
+    /// A pair was connected to this port.
     pub(super) fn hold(&mut self, port: PortAddress) {
         if let Some(route) = self.table.get_mut(&port) {
             route.pairs += 1;
         }
     }
 
-    /// A pair no longer is.
+    /// A pair to this port has ended.
     pub(super) fn release(&mut self, port: PortAddress) {
         if let Some(route) = self.table.get_mut(&port) {
             route.pairs = route.pairs.saturating_sub(1);

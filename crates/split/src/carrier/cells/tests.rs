@@ -1,4 +1,4 @@
-//! Tests of carriers of cells over UDP on the loopback interface, a file per rule: what pairs do, and who may say what.
+//! Tests of carriers of cells over UDP on the loopback interface: what pairs do, and which senders are heard.
 
 mod pairs;
 mod strangers;

@@ -1,6 +1,5 @@
-//! A turn: what came is taken, what is late is dealt with, what waits leaves, and what is done is told.
-//! It promises to end, whatever comes: every step has its bound, and what is left over makes the next turn due.
-//! It refuses to sleep.
+//! One turn: receives datagrams, handles timeouts, transmits, and reports completions and events. Every step is bounded, whatever arrives;
+//! if work is left, the carrier does not become idle and the next turn continues.
 
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -14,12 +13,12 @@ use super::line::Place;
 use super::{ACKNOWLEDGED, CellCarrier};
 use crate::carrier::{News, Pair, Result, Sleeper, Ticket};
 
-/// Calls of the system that take what came, per turn.
+/// Receive calls per turn.
 const RECEIVES: usize = 8;
-/// Bytes that leave per turn, and then one batch more at most.
+/// Bytes sent per turn, exceeded by one batch at most.
 const BYTES: usize = 1 << 20;
 
-/// What is said of those who ask as hosts did before there were cookies.
+/// The reason reported for hosts without support for cookies.
 const TOO_OLD: &str = "the host is too old: it knows no cookies (docs/cells.md); take the same version of Verbena on both sides";
 
 impl CellCarrier {
@@ -65,7 +64,7 @@ impl CellCarrier {
         Ok(())
     }
 
-    /// Sends what the gate has to say to those who asked without a cookie, as far as the system takes it now.
+    /// Sends the gate's answers to requests without a cookie; what the socket does not take is dropped.
     fn answer_strangers(&mut self) -> Result<()> {
         let Some(gate) = &mut self.gate else {
             return Ok(());
@@ -102,7 +101,7 @@ impl CellCarrier {
         }
     }
 
-    /// Fills a batch; how many bytes it has.
+    /// Fills a batch; returns its bytes.
     fn fill(&mut self, time: Time) -> usize {
         let mut bytes = 0;
         while !self.outgoing.is_full() {
@@ -130,14 +129,14 @@ impl CellCarrier {
             }
         }
         self.outgoing.sort();
-        // Nobody reads what the adapter raises: completions are looked for, and notices say the rest.
+        // The adapter's events are not used: completions are polled, and notices report the rest.
         if !self.outbox.is_empty() {
             self.outbox = Outbox::new();
         }
         bytes
     }
 
-    /// Sends what waits, as far as the system takes it.
+    /// Sends waiting datagrams until the socket's buffer is full.
     fn send(&mut self) -> Result<()> {
         self.full = false;
         if self.outgoing.is_empty() {
@@ -209,7 +208,7 @@ impl CellCarrier {
         }
     }
 
-    /// Nothing is left to do before something happens.
+    /// Whether there is nothing to do until an event.
     pub(super) fn is_idle(&self) -> bool {
         !self.busy && self.done.is_empty() && self.news.is_empty()
     }

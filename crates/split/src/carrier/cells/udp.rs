@@ -1,7 +1,6 @@
-//! Cells in UDP datagrams: many cells each, and where the system has it many datagrams per message.
-//! It promises that cells are taken only from where their port is: one that listens learns that from a request for a
-//! connection with a good cookie, one that dials hears nobody but the unit. It refuses to die of what the network says about
-//! single datagrams.
+//! Cells in UDP datagrams: many cells in each, and many datagrams per message where the system supports it. Cells are accepted only from
+//! the address of their port: a listener learns it from a connection request with a valid cookie, and a dialler's socket is connected to
+//! the unit. Errors about single datagrams do not end the carrier.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,32 +17,32 @@ use super::outgoing::Datagram;
 use super::routes::{Learnt, Routes};
 use crate::carrier::{CarrierError, Result};
 
-/// Messages per call.
+/// Messages per receive call.
 const ROOMS: usize = 8;
-/// A datagram that fits any way: what IPv6 asks of every link, without headers.
+/// A payload that fits every path: the minimum MTU of IPv6 (RFC 8200, 5) without headers.
 const SAFE: usize = 1280 - 40 - 8;
-/// Where a cell says which port it comes from.
+/// The offset of a cell's source port.
 const FROM: core::ops::Range<usize> = 10..16;
 
-/// Who is at the other end.
+/// The peers.
 #[derive(Debug)]
 enum Peers {
-    /// The unit, and how long a datagram to it may be.
+    /// The unit, and the longest datagram to it.
     Unit(SocketAddr, usize),
-    /// Whoever asks.
+    /// Those that requested a connection.
     Learnt(Routes),
 }
 
-/// The line.
+/// The socket.
 #[derive(Debug)]
 pub(super) struct Udp {
     socket: Datagrams,
     local: SocketAddr,
     inbox: Inbox,
     peers: Peers,
-    /// Which sources are heard, if not all.
+    /// The sources that are admitted; `None`: all.
     access: Option<AccessList>,
-    /// Most bytes of a datagram, whatever the way takes.
+    /// The configured limit of a datagram, whatever the path allows.
     most: usize,
 }
 
@@ -154,7 +153,7 @@ impl Udp {
                 bytes,
                 ..
             }) => (*to, bytes.as_slice()),
-            // There are as many, and all of them ours.
+            // `at` is within bounds, and all datagrams are for UDP.
             _ => (self.local, &[][..]),
         };
         let sent = self.socket.send(datagrams.len(), get);
@@ -186,16 +185,16 @@ impl Udp {
     }
 }
 
-/// Why a datagram is not looked at.
+/// Why a datagram is dropped.
 enum Stranger {
-    /// Nobody is known there by this name.
+    /// The address is not that of a known port.
     Unknown,
-    /// It asks in the name of somebody who is elsewhere.
+    /// It is a request with the port of a peer that has another address.
     Diverts,
 }
 
 impl Peers {
-    /// May a datagram from here have been sent by this port?
+    /// Checks that a datagram from this address may be the port's.
     fn judge(
         &mut self,
         port: PortAddress,
@@ -204,7 +203,7 @@ impl Peers {
         now: Instant,
     ) -> core::result::Result<(), Stranger> {
         let Peers::Learnt(routes) = self else {
-            // A connected socket hears its peer only.
+            // A connected socket receives from its peer only.
             return Ok(());
         };
         if routes.get(port).is_some_and(|route| route.to == from) {
@@ -222,7 +221,7 @@ impl Peers {
     }
 }
 
-/// The port that the first cell says it comes from. All cells of a datagram are held to it.
+/// The source port of the first cell. The channel adapter checks the other cells of the datagram against it.
 fn sender(datagram: &[u8]) -> Option<PortAddress> {
     let bytes = datagram.get(FROM)?.first_chunk::<6>()?;
     Some(PortAddress(*bytes))

@@ -1,6 +1,5 @@
-//! What the adapter's threads tell the driver: one descriptor for all of it, and what cannot be polled for.
-//! It promises that whoever sleeps on it wakes for everything told since the last [`take`](Bell::take), by one ring.
-//! It refuses to wait, since the adapter's threads call it.
+//! Passes events of the adapter's threads to the driver, through one descriptor and a queue. The descriptor is signalled once for all
+//! events since the last [`take`](Bell::take). Calls do not block for long: the adapter's threads make them.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,20 +11,20 @@ use verbena::{Error, Event};
 
 use crate::carrier::Pair;
 
-/// Something to look at.
+/// An event for the driver.
 #[derive(Debug)]
 pub(super) enum Told {
-    /// Somebody may wait with the listener.
+    /// The listener may have requests.
     Request,
-    /// How asking or accepting ended.
+    /// The result of connecting or accepting.
     Answer(Pair, Result<Vec<u8>, Error>),
-    /// Something happened to the queue pair of this number: perhaps to an earlier one, so it is looked at.
+    /// An event of the queue pair with this number, or of an earlier one that had it: its state is checked.
     Event(u32),
     /// A request of this pair failed.
     Failed(Pair),
 }
 
-/// A descriptor and what it rings for.
+/// A descriptor, and the events that it signals.
 #[derive(Debug)]
 pub(super) struct Bell {
     channel: Channel,
@@ -34,9 +33,9 @@ pub(super) struct Bell {
 
 #[derive(Debug, Default)]
 struct State {
-    /// It was rung since the driver last looked; further rings would say nothing new.
+    /// Signalled since the last `take`; further signals are not needed.
     rung: bool,
-    /// That ring is in the channel still.
+    /// The signal is still in the channel.
     waits: bool,
     told: VecDeque<Told>,
 }
@@ -53,12 +52,12 @@ impl Bell {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// There is a completion.
+    /// Signals a completion.
     pub(super) fn ring(&self) {
         self.ring_with(&mut self.state());
     }
 
-    /// Under the lock, so that a ring and its flag are never apart for whoever takes them.
+    /// Signals under the lock, so that `take` sees the signal and its flag together.
     fn ring_with(&self, state: &mut State) {
         if !state.rung {
             (state.rung, state.waits) = (true, true);
@@ -72,7 +71,7 @@ impl Bell {
         self.ring_with(&mut state);
     }
 
-    /// What happens to queue pairs, as far as it may be an end.
+    /// Events of queue pairs that may be an end.
     pub(super) fn event(&self, event: Event) {
         match event {
             Event::QpRequest { qp }
@@ -87,13 +86,13 @@ impl Bell {
             | Event::SqDrained { .. }
             | Event::LastWqe { .. }
             | Event::Missed { .. } => {}
-            // Its queue pairs are flushed; the completions say so.
+            // Its queue pairs are flushed, which the completions show.
             Event::DeviceFatal => self.ring(),
         }
     }
 
-    /// Sleeps until it is rung, another descriptor is ready or the time is over; whatever the queue's connections need meanwhile
-    /// is done by this thread.
+    /// Waits until it is signalled, another descriptor is ready or the timeout has passed; meanwhile this thread serves the connections of the
+    /// queue.
     pub(super) fn sleep(
         &self,
         cq: &BareCq,
@@ -101,7 +100,7 @@ impl Bell {
         timeout: Option<Duration>,
     ) -> Result<(), Error> {
         if Watched::wait_beside(&self.channel, || [cq.watched()], others, timeout)? {
-            // It rings no more until somebody looks, so this was the only one.
+            // There is no other signal until the next `take`.
             self.state().waits = false;
         }
         Ok(())
@@ -111,7 +110,7 @@ impl Bell {
         self.state().rung
     }
 
-    /// Stops ringing, and appends what was told.
+    /// Clears the signal, and appends the events.
     pub(super) fn take(&self, told: &mut VecDeque<Told>) {
         let mut state = self.state();
         if state.rung {

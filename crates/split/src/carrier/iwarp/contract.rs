@@ -1,6 +1,5 @@
-//! What a driver asks of a carrier, done by the adapter.
-//! It promises what [`Carrier`] does: what is sent leaves with the next turn, in one list, and a turn hands completions over
-//! before the ends that followed them. It refuses to post what completions have no room for.
+//! The [`Carrier`] implementation over the adapter. Sends are posted by the next turn, as one list, and a turn returns completions before
+//! the ends that followed them. A request for which the completion queue has no room is not posted.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -35,7 +34,7 @@ impl Carrier for IwarpCarrier {
     }
 
     fn separate(&mut self) -> Result<()> {
-        // The one before lives as long as what was made in it.
+        // The one before lives as long as the objects in it.
         self.pd = self.device.pd()?;
         Ok(())
     }
@@ -87,9 +86,9 @@ impl Carrier for IwarpCarrier {
             let why = format!("request {} was answered before", ticket.0);
             return Err(CarrierError::Post { pair, why });
         };
-        // Whoever found no ticket may have one now.
+        // A request that found no free ticket can be taken now.
         self.more |= self.asked;
-        // Who accepted has heard all that the other side says.
+        // The acceptor got the peer's private data with the request.
         let done = move |answer: core::result::Result<Vec<u8>, verbena::Error>| {
             bell.tell(Told::Answer(pair, answer.map(|_| Vec::new())));
         };
@@ -112,7 +111,7 @@ impl Carrier for IwarpCarrier {
         let number = seat.qp.number();
         self.names.remove(&number);
         self.needed -= seat.room();
-        // When this returns nothing is placed and nothing completes any more, and what had completed is forgotten.
+        // After this drop nothing is placed and nothing completes, and its completions are removed from the queue.
         drop(seat);
         self.early.retain(|wc| wc.qpn != number);
         self.news.retain(|news| !about(news, pair));
@@ -155,7 +154,7 @@ impl Carrier for IwarpCarrier {
         if !streams {
             self.post_lists(false);
         }
-        // Before the completions are: those that came before an end are there when the end is told.
+        // Before polling: completions that came before an end are in the queue when the end is reported.
         self.bell.take(&mut self.rung);
         while let Some(told) = self.rung.pop_front() {
             self.note(told);
@@ -176,7 +175,7 @@ impl Carrier for IwarpCarrier {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        // The adapter keeps its own time.
+        // The adapter has its own timers.
         None
     }
 
@@ -211,15 +210,15 @@ impl Carrier for IwarpCarrier {
 }
 
 impl IwarpCarrier {
-    /// What was asked for since the last turn leaves. While completions keep coming, a few short packets wait for company:
-    /// they are answers to a stream most often, and each call would carry one.
+    /// Posts the sends since the last turn. While completions keep coming, a short list is deferred: it is most often answers to a stream,
+    /// and each system call would carry one.
     fn post_lists(&mut self, came: bool) {
         for (pair, seat) in &mut self.seats {
             if seat.is_listed()
                 && !(came && seat.waits_for_more())
                 && let Err(why) = seat.post_list()
             {
-                // Not all of it will complete, so nothing of it can be relied on.
+                // Not all of its requests will complete, so the pair cannot be used further.
                 seat.stage = Stage::Over;
                 self.news.push_back(News::Ended { pair: *pair, why });
             }
@@ -233,7 +232,7 @@ impl IwarpCarrier {
     }
 }
 
-/// The news is of this pair.
+/// Whether an event is about this pair.
 fn about(news: &News, of: Pair) -> bool {
     match news {
         News::Request { .. } | News::Rejected { .. } => false,

@@ -1,5 +1,4 @@
-//! Registered memory of the adapter, as carriers name it.
-//! It promises one copy and no allocation either way. It refuses places outside.
+//! Registered memory of the adapter as a [`Memory`]. Access is one copy without allocation, and a range outside the memory is rejected.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -8,7 +7,7 @@ use verbena_wire::{Stag, To};
 
 use crate::carrier::Memory;
 
-/// Memory, and the names that peers know it by.
+/// Memory, its STag and its address.
 #[derive(Debug)]
 pub(super) struct Registered {
     memory: verbena::Memory,

@@ -1,6 +1,5 @@
-//! One pair: its queue pair, where its connection stands, and how much was posted.
-//! It promises that no more is posted than completions have room for, and that its end is told once, with the first cause.
-//! It refuses to know who is told.
+//! One pair: its queue pair, the state of its connection, and the number of posted requests. No more is posted than the completion queue
+//! has room for, and the end of the connection is reported once, with the first cause.
 
 use verbena::low::{
     BareCq, Data, Flags, Limits, Personality, QpState, RecvWr, RnrRetry, SendOp, SendWr, Sge, WcOp,
@@ -9,12 +8,12 @@ use verbena::{Error, Pd, Qp, QpOptions};
 
 use crate::carrier::PairOptions;
 
-/// Requests that leave together.
+/// Requests posted by one call.
 const TOGETHER: usize = 32;
-/// So few bytes may wait for more, for so many turns.
+/// A list of fewer bytes may be deferred, for [`TURNS`] turns.
 const LITTLE: u64 = 4096;
 const TURNS: u32 = 4;
-/// One that is not posted.
+/// Fills the array; never posted.
 const NONE: SendWr<'static> = SendWr {
     id: 0,
     op: SendOp::Send {
@@ -25,23 +24,23 @@ const NONE: SendWr<'static> = SendWr {
     data: Data::Inline(&[]),
 };
 
-/// Where the connection of a pair stands.
+/// The state of the connection of a pair.
 ///
 /// | | answer: yes | answer: no | an end |
 /// | --- | --- | --- | --- |
 /// | `Idle` | – | – | – |
-/// | `Asking` | `Connected`, told | `Over`, refused | – (the answer comes, and looks again) |
+/// | `Asking` | `Connected`, reported | `Over`, refused | – (checked again after the answer) |
 /// | `Connected` | – | – | `Over`, ended |
 /// | `Over` | – | – | – |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Nobody was asked.
+    /// Not connected.
     Idle,
-    /// It asked, or accepted, and is not answered yet.
+    /// A connection was requested or accepted, and the result is open.
     Asking,
     /// It may send.
     Connected,
-    /// It is refused, or was ended.
+    /// It was refused, or has ended.
     Over,
 }
 
@@ -51,11 +50,11 @@ pub(super) struct Seat {
     pub(super) qp: Qp,
     pub(super) stage: Stage,
     options: PairOptions,
-    /// What was asked for since the last turn: a list leaves together.
+    /// Sends since the last turn, posted as one list.
     list: Vec<(u64, SendOp, Sge)>,
-    /// Turns in which it was put off.
+    /// Turns for which the list was deferred.
     put_off: u32,
-    /// Posted, and not handed to the driver yet.
+    /// Posted, and their completions not yet returned to the driver.
     sends: usize,
     receives: usize,
 }
@@ -63,7 +62,7 @@ pub(super) struct Seat {
 impl Seat {
     pub(super) fn new(pd: &Pd, cq: &BareCq, options: PairOptions) -> Result<Seat, Error> {
         let wanted = QpOptions {
-            // A consumer that is slow is waited for, and a request completes when the peer has carried it out.
+            // RNR retry instead of an error if the peer has no receive, and a request completes when the peer has executed it.
             personality: Some(Personality::Roce),
             limits: Limits {
                 sends: options.sends,
@@ -75,7 +74,7 @@ impl Seat {
         };
         let qp = Qp::new(pd, cq, cq, wanted)?;
         qp.set_manners(|manners| manners.rnr_retry = RnrRetry::Forever);
-        // Receives may be posted from now on.
+        // Receives can be posted from now on.
         qp.modify(QpState::Init);
         Ok(Seat {
             qp,
@@ -88,12 +87,12 @@ impl Seat {
         })
     }
 
-    /// Completions that may wait.
+    /// The completions that it may need at once.
     pub(super) fn room(&self) -> usize {
         self.options.sends + self.options.receives
     }
 
-    /// The adapter's queues have room again when a request has ended, but the completion queue only when the driver knows.
+    /// Counts against the completion queue's room, which is free only when the driver has the completion, later than the send queue's.
     pub(super) fn post_send(&mut self, id: u64, op: SendOp, piece: Sge) -> Result<(), String> {
         check(self.sends, self.options.sends, "sends")?;
         self.list.push((id, op, piece));
@@ -101,19 +100,19 @@ impl Seat {
         Ok(())
     }
 
-    /// Little is listed, and it was not put off often: a call for it alone would be waste while there is other work.
+    /// Whether the list is deferred: it is short, and was not deferred often; a system call for it alone would be wasted.
     pub(super) fn waits_for_more(&mut self) -> bool {
         self.put_off += 1;
         let bytes = self.list.iter().map(|(_, _, piece)| u64::from(piece.len));
         self.put_off <= TURNS && bytes.sum::<u64>() < LITTLE
     }
 
-    /// Something waits for the next turn.
+    /// Whether sends wait for the next turn.
     pub(super) fn is_listed(&self) -> bool {
         !self.list.is_empty()
     }
 
-    /// Posts what was asked for since the last turn.
+    /// Posts the sends since the last turn.
     pub(super) fn post_list(&mut self) -> Result<(), String> {
         let mut posted = Ok(());
         for some in self.list.chunks(TOGETHER) {
@@ -146,7 +145,7 @@ impl Seat {
         Ok(())
     }
 
-    /// The driver is told of a completion.
+    /// A completion is returned to the driver.
     pub(super) fn completed(&mut self, op: WcOp) {
         match op {
             WcOp::Receive | WcOp::ReceiveWriteImm => self.receives -= 1,
@@ -154,7 +153,7 @@ impl Seat {
         }
     }
 
-    /// Why its connection is over, if it is and nobody was told; what was posted is flushed then.
+    /// Why its connection ended, if it has and that was not reported yet; flushes what was posted.
     pub(super) fn end(&mut self) -> Option<String> {
         if self.stage != Stage::Connected {
             return None;
@@ -164,7 +163,7 @@ impl Seat {
             return None;
         }
         self.stage = Stage::Over;
-        // A peer that went without a word leaves receives where they are.
+        // A peer that closed without an error leaves receives posted.
         self.qp.modify(QpState::Err);
         Some(view.cause.unwrap_or_else(|| "the peer ended it".into()))
     }

@@ -1,5 +1,5 @@
-//! Carriers over loopback: connecting, the three ways to send, every way to end, and what is left after a pair is destroyed.
-//! They sleep on the descriptors that they are given, so that a wake-up that is missing is found.
+//! Carriers over loopback: connecting, the three ways to send, every way to end, and the state after a pair is destroyed. They wait on the
+//! carriers' descriptors, so that a missing wakeup is found.
 
 mod death;
 
@@ -25,7 +25,7 @@ const SMALL: PairOptions = PairOptions {
 };
 const SLOT: usize = 64;
 
-/// A carrier with what it told, and memory to use with it.
+/// A carrier with its events and completions, and memory to use with it.
 #[derive(Debug)]
 struct Side {
     carrier: IwarpCarrier,
@@ -74,7 +74,7 @@ impl Side {
         self.carrier.post_send(pair, id, piece).unwrap();
     }
 
-    /// What a receive of [`receive`](Side::receive) got.
+    /// The data of a receive posted by [`receive`](Side::receive).
     fn got(&self, wc: &Wc) -> Vec<u8> {
         let mut text = vec![0; wc.len as usize];
         assert!(self.own.read((wc.id as usize % 32) * SLOT, &mut text));
@@ -116,7 +116,7 @@ impl Side {
     }
 }
 
-/// Turns of all until this says something; they sleep in between.
+/// Turns of all sides until `look` returns a value; they sleep in between.
 fn until<const N: usize, R>(
     mut sides: [&mut Side; N],
     mut look: impl FnMut(&mut [&mut Side; N]) -> Option<R>,
@@ -300,7 +300,7 @@ fn a_write_to_memory_that_is_not_lent_ends_the_pair_on_both_sides() {
     let mut still = [0; 9];
     assert!(unit.own.read(0, &mut still));
     assert_eq!(&still, b"untouched");
-    // What was posted completes as flushed, here and there.
+    // Posted receives complete as flushed, on both sides.
     for id in 0..8 {
         let wc = until([&mut host, &mut unit], |[_, unit]| unit.take_done(id));
         assert_eq!(wc.status, Status::WrFlushErr);
@@ -392,7 +392,7 @@ fn many_pairs_share_a_carrier_and_each_hears_its_own() {
         (unit.done.len() >= MANY).then_some(told)
     });
     assert_eq!(told, pairs.iter().map(|(_, b)| b.0).collect());
-    // One that goes disturbs no other.
+    // The end of one affects no other.
     host.carrier.destroy(pairs[7].0);
     until([&mut host, &mut unit], |[_, unit]| {
         unit.take_end(pairs[7].1)
@@ -409,7 +409,7 @@ fn nothing_of_a_destroyed_pair_is_told_or_placed() {
         host.send(a, 100 + id, b"unheard");
     }
     until([&mut host], |[host]| host.take_done(107));
-    // Some are out of the queue already, kept for the next turn.
+    // Some were polled already, and are kept for the next turn.
     assert!(!unit.carrier.doze());
     let piece = host.lent.piece(0, 1 << 20);
     assert!(host.lent.write(0, &[7; 1 << 20]));
@@ -421,7 +421,7 @@ fn nothing_of_a_destroyed_pair_is_told_or_placed() {
     }
     assert_eq!(unit.carrier.early.len(), 8);
     unit.carrier.destroy(b);
-    // By number they might be another pair's some day.
+    // Their number may be given to another pair later.
     assert!(unit.carrier.early.is_empty());
     let mut then = vec![0; 1 << 20];
     assert!(unit.lent.read(0, &mut then));
@@ -461,7 +461,7 @@ fn no_more_is_posted_than_is_remembered() {
     }
     let full = unit.carrier.post_receive(b, 99, None).unwrap_err();
     assert!(full.to_string().contains("16 receives"), "{full}");
-    // Although the adapter's own queue has room again, their completions have not been handed over.
+    // The adapter's queue has room again, but their completions have not been returned.
     for id in 0..16 {
         host.send(a, 100 + id, b"x");
     }
@@ -515,13 +515,13 @@ fn who_sleeps_with_the_carrier_wakes_for_its_messages_and_for_others() {
         until([&mut host, &mut unit], |[host, _]| host.take_done(100));
     }
     assert!(start.elapsed() < PATIENCE / 2, "somebody slept through it");
-    // A ring that was taken asleep is not taken twice, and none is left over.
+    // A signal that was taken by `sleep` is not taken twice, and none is left over.
     settle(&mut unit);
     host.carrier.destroy(a);
     until([&mut unit], |[unit]| unit.take_end(b));
 }
 
-/// A queue that is never seen empty: what was told waits for the completions that were there, and not for ever.
+/// On a queue that is never empty, events wait for the completions that existed, and not for ever.
 #[test]
 fn what_is_told_is_heard_on_a_queue_that_never_empties() {
     let mut carrier =

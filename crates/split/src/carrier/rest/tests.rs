@@ -1,4 +1,4 @@
-//! Whose descriptor woke the sleeper, and the time.
+//! Which descriptor ended the wait, and the timeout.
 
 use std::io::Write as _;
 use std::os::fd::AsFd;

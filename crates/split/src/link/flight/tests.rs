@@ -1,4 +1,4 @@
-//! The bound for a short and for a long way, and what is timed.
+//! The limit for a short and for a long path, and which packet is timed.
 
 use std::thread::sleep;
 
@@ -15,7 +15,7 @@ fn a_short_way_takes_a_few_of_the_longest_packets() {
     assert_eq!(u64::from(out) * (64 << 10), LEAST);
     flight.land(5, 64 << 10);
     assert!(flight.has_room());
-    // Only the first was timed, and it is still out.
+    // Only the first was timed, and it is still in flight.
     assert_eq!(flight.shortest, None);
 }
 

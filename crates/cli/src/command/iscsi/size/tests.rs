@@ -1,4 +1,4 @@
-//! Sizes in and out.
+//! Parsing and formatting of sizes.
 
 use super::{bytes, shown};
 

@@ -1,4 +1,4 @@
-//! What pairs do: connect, send, write, end; alone and many.
+//! Pairs connect, send, write and end; one and many.
 
 use core::time::Duration;
 
@@ -104,7 +104,7 @@ fn nobody_is_there() {
     );
 }
 
-/// P7: the immediate data reaches the consumer apart from the data, and a write goes where it was told to.
+/// P7: the receiver gets immediate data apart from the data, and a write is placed at its address.
 #[test]
 fn a_write_with_immediate_data() {
     for acknowledged in [true, false] {
@@ -164,7 +164,7 @@ fn what_is_destroyed_tells_its_peer_and_nobody_else() {
         });
         assert!(matches!(unit.news[..], [News::Ended { pair, .. }] if pair == served));
         assert!(host.done.is_empty() && host.news.is_empty());
-        // What was posted flushes, and so does what comes later.
+        // Posted receives flush, and so do those posted later.
         unit.receive(served, 8);
         unit.turn();
         let flushed: Vec<_> = (0..9).map(|id| (id, Status::WrFlushErr)).collect();
@@ -172,12 +172,12 @@ fn what_is_destroyed_tells_its_peer_and_nobody_else() {
         unit.carrier.destroy(served);
         unit.carrier.destroy(served);
         assert!(unit.carrier.post_receive(served, 1, None).is_err());
-        // The way stays: they connect again.
+        // The route remains: they connect again.
         join(&mut unit, &mut host, acknowledged);
     }
 }
 
-/// A pair that has nothing to send hears of it as well.
+/// Also by a pair that has nothing to send.
 #[test]
 fn a_peer_that_vanishes_is_noticed() {
     let options = CellOptions {
@@ -246,7 +246,7 @@ fn many_pairs_of_several_hosts() {
     served.sort_unstable();
     all.sort_unstable();
     assert_eq!(served, all);
-    // A host that goes takes its pairs with it, and no others.
+    // A host that leaves ends its own pairs, and no others.
     for (_, pair) in pairs.iter().filter(|(at, _)| *at == 0) {
         hosts[0].carrier.destroy(*pair);
     }

@@ -1,4 +1,4 @@
-//! Who may say what: garbage, cells from elsewhere, and requests in somebody else's name.
+//! Datagrams of other senders: garbage, cells from another address, and requests with another peer's port.
 
 use core::time::Duration;
 use std::net::UdpSocket;
@@ -44,7 +44,7 @@ fn emit(to: PortAddress, from: PortAddress, wqp: u32, packet: u32, body: Body<'_
     bytes
 }
 
-/// A request with the cookie that the unit gives for it.
+/// A request with the cookie that the unit sends for it.
 fn proven(
     stranger: &UdpSocket,
     unit: &mut Side,
@@ -62,7 +62,7 @@ fn proven(
         };
         match Cell::parse(&room[..len]).unwrap().0.body {
             Body::Retry { cookie: got, .. } => cookie = Some(got),
-            // The answer to an earlier one.
+            // The answer to an earlier request.
             Body::Reject { .. } => {}
             other => panic!("{other:?}"),
         }
@@ -72,7 +72,7 @@ fn proven(
     connect_with(to, from, wqp, cookie)
 }
 
-/// Nothing is kept of it but counts: no request, no place, nothing to wait for.
+/// Only counters change: no request, no route, no deadline.
 #[test]
 fn a_request_without_a_cookie_leaves_nothing() {
     let mut unit = Side::unit(CellOptions::default());
@@ -88,7 +88,7 @@ fn a_request_without_a_cookie_leaves_nothing() {
     assert_eq!((counters.retries, counters.strangers), (3, 3));
     assert_eq!((counters.datagrams_in, counters.datagrams_out), (0, 0));
     assert!(unit.news.is_empty());
-    // Another address than the one that got the cookie does not profit.
+    // A cookie is not valid from another address.
     let ask = proven(&stranger, &mut unit, (whoever, name, 20));
     let other = UdpSocket::bind(HERE).unwrap();
     other.send_to(&ask, unit.place()).unwrap();
@@ -102,13 +102,13 @@ fn a_request_without_a_cookie_leaves_nothing() {
     });
 }
 
-/// Not even of somebody who is connected: its address may be somebody else's by now.
+/// Also from a connected peer: its address may belong to another host by now.
 #[test]
 fn a_further_request_of_a_peer_needs_a_cookie() {
     let (mut unit, mut host, _, _) = connected(true, CellOptions::default());
     let from = host.carrier.port_address();
     let ask = connect(unit.carrier.port_address(), from, 21);
-    // From the host's own place: its socket is borrowed for once.
+    // Sent through the host's socket, so that it comes from its address.
     use std::os::fd::AsFd;
     let socket = host.carrier.line.as_fd();
     rustix::net::send(socket, &ask, rustix::net::SendFlags::empty()).unwrap();
@@ -131,12 +131,12 @@ fn garbage_is_counted_and_harmless() {
             sent += 1;
         }
     }
-    // A good request with one bit wrong.
+    // A valid request with one wrong bit.
     let mut damaged = connect(PortAddress::WHOEVER, PortAddress([2; 6]), 20);
     *damaged.last_mut().unwrap() ^= 1;
     stranger.send_to(&damaged, place).unwrap();
     sent += 1;
-    // An empty datagram holds nothing, not even a stranger.
+    // An empty datagram is not counted.
     stranger.send_to(&[], place).unwrap();
     until(&mut [&mut unit, &mut host], "counted", |sides| {
         sides[0].carrier.counters().strangers == before.strangers + sent
@@ -149,7 +149,7 @@ fn garbage_is_counted_and_harmless() {
     assert_eq!(host.take_done(), [(5, Status::Success)]);
 }
 
-/// The settings `allow` and `deny` hold for a unit on UDP.
+/// The settings `allow` and `deny` apply to a unit on UDP.
 #[test]
 fn refused_sources_are_not_heard() {
     let mut config = verbena::Config::default();
@@ -163,7 +163,7 @@ fn refused_sources_are_not_heard() {
         sides[0].carrier.counters().strangers == 1
     });
     assert!(unit.news.is_empty());
-    // Whoever is heard gets a cookie.
+    // An admitted sender gets a cookie.
     let answered = |who: &UdpSocket| who.recv(&mut [0; 2048]).is_ok();
     let other = UdpSocket::bind(HERE).unwrap();
     for who in [&denied, &other] {
@@ -174,14 +174,14 @@ fn refused_sources_are_not_heard() {
     assert!(!answered(&denied));
 }
 
-/// Damage on the way of somebody who is connected is counted by the port.
+/// Damaged cells from a connected peer's address are counted by the port.
 #[test]
 fn damaged_cells_of_a_peer_are_counted() {
     let (mut unit, mut host, _, _) = connected(true, CellOptions::default());
     let from = host.carrier.port_address();
     let mut bytes = connect(unit.carrier.port_address(), from, 20);
     bytes[40] ^= 1;
-    // From the host's own place: its socket is borrowed for once.
+    // Sent through the host's socket, so that it comes from its address.
     use std::os::fd::AsFd;
     let socket = host.carrier.line.as_fd();
     rustix::net::send(socket, &bytes, rustix::net::SendFlags::empty()).unwrap();
@@ -202,7 +202,7 @@ fn nobody_takes_the_place_of_somebody_who_is_connected() {
     }
     stranger.set_nonblocking(true).unwrap();
     let strangers = unit.carrier.counters().strangers;
-    // It would end the connection if it came from the right place: numbers of the host's pair are known to this stranger.
+    // From the right address it would end the connection: this sender knows the numbers of the host's pair.
     let first = host.carrier.view(pair).unwrap();
     assert!(first.peer.is_some());
     let bye = emit(here, victim, pair.0, 0, Body::Disconnect(Ending::Closed));
@@ -219,7 +219,7 @@ fn nobody_takes_the_place_of_somebody_who_is_connected() {
     assert!(unit.news.is_empty());
     let mut room = [0; 100];
     assert!(stranger.recv_from(&mut room).is_err(), "nothing went there");
-    // Nor does anybody speak for another behind its own request.
+    // Cells of another port behind an own request are not accepted.
     let own = PortAddress([2, 9, 9, 9, 9, 9]);
     let mut both = proven(&stranger, &mut unit, (here, own, 21));
     both.extend(emit(
@@ -249,7 +249,7 @@ fn a_place_that_nobody_uses_any_more_is_free() {
     let name = host.carrier.port_address();
     drop(host);
     unit.take_news();
-    // The same port from elsewhere, as behind a router that forgot.
+    // The same port from another address, as behind a NAT that lost its mapping.
     let elsewhere = UdpSocket::bind(HERE).unwrap();
     let ask = proven(&elsewhere, &mut unit, (PortAddress::WHOEVER, name, 30));
     elsewhere.send_to(&ask, unit.place()).unwrap();
@@ -274,7 +274,7 @@ fn a_place_that_nobody_uses_any_more_is_free() {
     assert!(matches!(cell.body, Body::Accept { .. }), "{cell}");
 }
 
-/// More requests than may wait: the others are told that it is busy, and everybody goes on.
+/// Above the limit of waiting requests, further ones are rejected as busy, and connected hosts are not affected.
 #[test]
 fn a_flood_of_requests_has_its_limits() {
     let (mut unit, mut host, _, _) = connected(true, CellOptions::default());

@@ -1,4 +1,4 @@
-//! Two or more carriers in one thread, turned and slept on as a driver does it.
+//! Two or more carriers in one thread, which takes turns and sleeps as a driver does.
 
 use core::time::Duration;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,7 +10,7 @@ use verbena_nic::wc::{Status, Wc};
 use crate::carrier::cells::{CellCarrier, CellOptions};
 use crate::carrier::{Carrier, Memory, News, Pair, PairOptions, Reach, Ticket};
 
-/// What a loaded machine may take.
+/// Time limit on a loaded machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -25,13 +25,13 @@ pub(super) fn pair_options(acknowledged: bool) -> PairOptions {
     }
 }
 
-/// A carrier, its memory, and what it has told.
+/// A carrier, its memory, and its events and completions.
 pub(super) struct Side {
     pub(super) carrier: CellCarrier,
     pub(super) memory: Box<dyn Memory>,
     pub(super) done: Vec<Wc>,
     pub(super) news: Vec<News>,
-    /// Accepts whoever asks, so often.
+    /// Requests that it still accepts.
     pub(super) welcomes: usize,
     /// Pairs that it accepted with.
     pub(super) accepted: Vec<Pair>,
@@ -80,7 +80,7 @@ impl Side {
         }
     }
 
-    /// Accepts with a pair that has receives, and says back what was said.
+    /// Accepts with a pair that has receives, and returns the private data.
     pub(super) fn accept(&mut self, ticket: Ticket, acknowledged: bool, private: &[u8]) {
         let pair = self.carrier.create(pair_options(acknowledged)).unwrap();
         self.receives(pair, 8);
@@ -88,7 +88,7 @@ impl Side {
         self.accepted.push(pair);
     }
 
-    /// Posts receives of a sixteenth of the memory's second half, numbered from 0.
+    /// Posts receives of a sixteenth of the memory each, in its second half, numbered from 0.
     pub(super) fn receives(&mut self, pair: Pair, count: u64) {
         for id in 0..count {
             self.receive(pair, id);
@@ -100,7 +100,7 @@ impl Side {
         self.carrier.post_receive(pair, id, Some(piece)).unwrap();
     }
 
-    /// Where the receive with this number puts its message.
+    /// The offset of the receive with this number.
     pub(super) fn slot(id: u64) -> usize {
         ROOM / 2 + (id as usize % 8) * (ROOM / 16)
     }
@@ -120,7 +120,7 @@ impl Side {
         std::mem::take(&mut self.news)
     }
 
-    /// Posts the send of these bytes from the front of its memory.
+    /// Posts a send of these bytes from the start of its memory.
     pub(super) fn send(&mut self, pair: Pair, id: u64, bytes: &[u8]) {
         assert!(self.memory.write(0, bytes));
         let piece = self.memory.piece(0, bytes.len() as u32);
@@ -128,7 +128,7 @@ impl Side {
     }
 }
 
-/// Turns all until `so`, and sleeps between as a driver would.
+/// Takes turns until `so` is true, and sleeps in between as a driver would.
 pub(super) fn until(
     sides: &mut [&mut Side],
     what: &str,
@@ -147,7 +147,7 @@ pub(super) fn until(
     }
 }
 
-/// Turns all for so long.
+/// Takes turns for this time.
 pub(super) fn during(sides: &mut [&mut Side], span: Duration) {
     let start = Instant::now();
     until(sides, "time", |_| start.elapsed() >= span);
@@ -184,7 +184,7 @@ fn sleep(sides: &mut [&mut Side]) {
     poll(&mut on, Some(&span)).unwrap();
 }
 
-/// A unit and a host that are connected by a pair of this kind.
+/// A unit and a host, connected by a pair of this kind.
 pub(super) fn connected(acknowledged: bool, options: CellOptions) -> (Side, Side, Pair, Pair) {
     let mut unit = Side::unit(options);
     let mut host = Side::host(unit.place(), options);
@@ -193,7 +193,7 @@ pub(super) fn connected(acknowledged: bool, options: CellOptions) -> (Side, Side
     (unit, host, served, pair)
 }
 
-/// Connects one more pair of the host's, with receives on both sides.
+/// Connects one more pair, with receives on both sides.
 pub(super) fn join(unit: &mut Side, host: &mut Side, acknowledged: bool) -> Pair {
     unit.welcomes += 1;
     let pair = host.carrier.create(pair_options(acknowledged)).unwrap();

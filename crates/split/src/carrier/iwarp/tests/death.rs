@@ -1,4 +1,4 @@
-//! Peers in processes of their own: killed, stopped, and killed with unread bytes, which resets the connection.
+//! Peers in separate processes: killed, stopped, and killed with unread bytes, which resets the connection.
 
 use std::process::{Child, Command, Stdio};
 
@@ -8,7 +8,7 @@ use super::*;
 
 const PLACE: &str = "VERBENA_TEST_UNIT";
 
-/// The process that is killed: it asks, says that it is there, and waits for its end.
+/// The process that is killed: it connects, reports that it is ready, and sleeps.
 #[test]
 fn the_one_who_is_killed() {
     let Ok(unit) = std::env::var(PLACE) else {
@@ -25,7 +25,7 @@ fn the_one_who_is_killed() {
     std::thread::sleep(6 * PATIENCE);
 }
 
-/// A host in a process of its own, connected.
+/// A host in a separate process, connected.
 fn far_host(unit: &mut Side) -> (Child, Pair) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture"])
@@ -63,7 +63,7 @@ fn a_process_that_is_killed_is_missed() {
     unit.carrier.destroy(b);
 }
 
-/// Its machine still answers for it, but it does nothing any more.
+/// Stops the process: its kernel still acknowledges TCP segments.
 fn stop(child: &Child) {
     let pid = Pid::from_child(child);
     kill_process(pid, Signal::STOP).unwrap();
