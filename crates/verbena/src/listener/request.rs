@@ -59,7 +59,7 @@ impl Request {
         Ok(self.incoming.local()?)
     }
 
-    /// The peer's ORD and IRD: reads and atomics that it wants to have outstanding, and those that it serves at once.
+    /// The read depths to be agreed: inbound reads and atomics, at most what the peer asks for, and outbound ones, at most what it serves.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
