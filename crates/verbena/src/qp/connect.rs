@@ -53,8 +53,8 @@ impl Qp {
         Ok(self.0.qp.connect_from(from, to, private_data, done)?)
     }
 
-    /// Ends its connection in order: messages and responses under way are transmitted before the connection is closed; outstanding
-    /// work of this side is flushed. False if it is not connected.
+    /// Ends its connection in order: what the stream still has to transmit is transmitted before it is closed, and outstanding work
+    /// of this side is flushed. False if it is not connected.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions};
