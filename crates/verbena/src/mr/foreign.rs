@@ -23,7 +23,7 @@ use crate::remote::RemoteMemory;
 /// let device = Device::open()?;
 /// let pd = device.pd()?;
 /// let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
-/// // SAFETY: leaked, so it lives for ever, and nobody uses `bytes` from here on.
+/// // SAFETY: leaked, so it is never freed, and `bytes` is not used from here on.
 /// let mr = unsafe { Mr::register(&pd, bytes.as_mut_ptr(), bytes.len(), Access::LOCAL_READ) }?;
 /// assert_eq!(mr.sge(8, 4)?.len, 4);
 /// # Ok::<(), verbena::Error>(())
@@ -48,7 +48,7 @@ impl Mr {
     /// use verbena::{Access, Device, Mr};
     /// let pd = Device::open()?.pd()?;
     /// let mut bytes = vec![0_u8; 64];
-    /// // SAFETY: dropped before the vector, which nobody touches meanwhile.
+    /// // SAFETY: dropped before the vector, which is not accessed meanwhile.
     /// let mr = unsafe { Mr::register(&pd, bytes.as_mut_ptr(), 64, Access::LOCAL_READ) }?;
     /// drop(mr);
     /// # Ok::<(), verbena::Error>(())

@@ -26,7 +26,7 @@ use crate::remote::{Remote, RemoteMemory};
 /// let device = Device::open()?;
 /// let memory = device.memory(4096, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
 /// memory.write_at(8, b"for everybody to read")?;
-/// // 24 bytes to send to whoever may read it.
+/// // 24 bytes to send to the peers that may read it.
 /// let handle = memory.remote().to_bytes();
 /// # assert_eq!(handle.len(), 24);
 /// # Ok::<(), verbena::Error>(())

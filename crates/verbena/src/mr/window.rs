@@ -46,7 +46,7 @@ use crate::remote::{RemoteMemory, peers};
 /// # let mut end = [BLANK];
 /// # cq.wait(&mut end)?;
 ///
-/// // `handle` travels to the peer, who writes:
+/// // `handle` is sent to the peer, which writes:
 /// let op = SendOp::Write { remote: handle.place(), immediate: None };
 /// a.post_send(&[SendWr { id: 2, op, flags, data: Data::Inline(b"hello") }]).map_err(|(_, e)| e)?;
 /// # cq.wait(&mut end)?;

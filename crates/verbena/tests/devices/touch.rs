@@ -212,7 +212,7 @@ fn a_failed_registration_may_be_tried_again_and_the_peer_sees_nothing() {
         (1, true)
     );
     assert_eq!(world.run(SEND).status, Status::WrFlushErr);
-    // `b` posts the receive that the message needs.
+    // In `Sqe` the receive side still works.
     let (id, scatter) = (9, &[][..]);
     world.b.post_recv(&[RecvWr { id, scatter }]).unwrap();
     world.a.post_send(&[wr(5, SEND, NOTHING)]).unwrap();
