@@ -186,7 +186,7 @@ fn last(events: &[Event]) -> Vec<Event> {
     events[events.len().saturating_sub(LAST_EVENTS)..].to_vec()
 }
 
-/// The options of a session, without regions and payload.
+/// The options of a session, without its plan and private data.
 fn describe(session: &Session) -> String {
     let mut brief = session.clone();
     brief.plan = crate::plan::Plan::default();

@@ -58,7 +58,7 @@ impl Default for Depths {
 ///
 /// let theirs = device.endpoint(Depths { sends: 16, ..Depths::default() })?;
 /// let server = listener.next().wait()?.accept_with(theirs, b"").wait()?;
-/// // Whatever the server says at once finds a receive.
+/// // A message that the server sends at once finds a receive.
 /// let sending = server.send(device.buffer_from(b"welcome")?);
 /// let client = connecting.wait()?;
 /// assert_eq!(&first.wait().1[..], b"welcome");

@@ -38,7 +38,8 @@ impl Device {
 
     /// A logical device of the adapter's profile (settings `functions` and `presents`, docs/functions.md): the adapter itself if it is
     /// the first one listed, else a virtual function that this call creates. It offers every service of the logical device, not only
-    /// the one asked for. Fails if there is no such logical device, if it lacks the service, or if the service is not implemented yet.
+    /// the one asked for; creating a queue pair of another service fails. Fails if there is no such logical device, if it lacks the
+    /// service, or if the service is not implemented yet.
     ///
     /// ```
     /// use verbena::low::Service;

@@ -1,5 +1,5 @@
 //! Asynchronous events of the low layer's objects: queued until the program reads them, or passed to its callback.
-//! An event goes to exactly one of the two. Events of connections are handled by the connections and do not appear here.
+//! An event goes to one of the two, never to both. Events of connections are handled by the connections and do not appear here.
 
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@ use verbena_mem::{Mapping, Pages};
 
 use crate::error::Error;
 
-/// Regions begin on a page boundary, so that no other allocation begins in their first page.
+/// Regions begin on a page boundary.
 const PAGE: usize = 4096;
 const _: () = assert!(PAGE <= u16::MAX as usize, "less than a page fits `lead`");
 /// The alignment of the allocation itself.
