@@ -1,6 +1,6 @@
-//! The contract between the world and whoever lives in it: bytes in, bytes out, deadlines, and a program's requests.
-//! Every adapter that keeps it can be put at either end of a simulated link; the peer of this crate is the first.
-//! It refuses to know how an actor is built: the world never looks behind this trait.
+//! The interface between the simulation and an endpoint: bytes in, bytes out, deadlines, and a program's requests.
+//! Any implementation can be put at either end of a simulated link; the first one is the peer of this crate. The simulation uses
+//! nothing but this trait.
 
 use verbena_stream::Time;
 
@@ -16,16 +16,16 @@ pub trait Actor {
     /// Bytes arrived.
     fn receive(&mut self, bytes: &[u8], now: Time);
 
-    /// At most `room` bytes to send; they count as accepted.
+    /// Takes at most `room` bytes to send; they count as accepted.
     fn transmit(&mut self, room: usize, now: Time) -> Vec<u8>;
 
-    /// When [`handle_timeout`](Actor::handle_timeout) wants to be called.
+    /// When [`handle_timeout`](Actor::handle_timeout) has to be called.
     fn deadline(&self) -> Option<Time>;
 
     /// Time passed.
     fn handle_timeout(&mut self, now: Time);
 
-    /// The peer's direction ended; `reset` if ours did too, and without warning.
+    /// The peer's direction ended; `reset` if this side's did too, without warning.
     fn handle_eof(&mut self, reset: bool, now: Time);
 
     /// Nothing more will be sent.
@@ -37,7 +37,7 @@ pub trait Actor {
     /// The program supplies a receive under a number of its choice.
     fn supply(&mut self, id: u64, capacity: u32, now: Time);
 
-    /// The program has no more to say: close when everything is sent.
+    /// The program posts no more: close when everything is sent.
     fn close(&mut self, now: Time);
 
     /// What happened since the last call, oldest first.
@@ -50,22 +50,22 @@ pub trait Actor {
     fn leftovers(&self) -> Leftovers;
 }
 
-/// Unfinished business of an actor. All zero after a healthy run.
+/// Unfinished work of an actor. All zero after a run without faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Leftovers {
     /// Work requests that have not ended.
     pub works: usize,
     /// Requests the peer has not acknowledged.
     pub unacknowledged: u32,
-    /// Reads and atomics of ours without response.
+    /// Outbound reads and atomics without a response.
     pub reads_out: usize,
-    /// Reads and atomics of the peer that we have not answered.
+    /// Inbound reads and atomics that were not answered.
     pub reads_in: usize,
-    /// Bytes received and not understood yet.
+    /// Bytes received and not parsed yet.
     pub staged: usize,
     /// Bytes framed and not sent.
     pub outbox: usize,
-    /// A receive that was claimed and never filled.
+    /// A receive that was claimed and not filled.
     pub claimed: usize,
     /// One if requests of the peer are being discarded.
     pub discarding: usize,

@@ -1,9 +1,9 @@
-//! Adapter worlds: a seed makes hosts, queue pairs and memory in a [`Fabric`](crate::Fabric), lets programs use and abuse
-//! them, and has every outcome judged. It promises the same story for the same seed, and a failure that says how to see it again.
-//! It refuses to look inside adapters: programs know what they posted and what they were told.
+//! Simulations of whole adapters: a seed makes hosts, queue pairs and memory in a [`Fabric`](crate::Fabric), lets programs use and
+//! misuse them, and checks every outcome. The same seed gives the same run, and a failure prints how to reproduce it. The checkers
+//! know only what programs posted and what was reported to them, not the inside of adapters.
 //!
-//! Reading order: [`record`] (what is written down) → `draw` (who is there) → `drive`, `request`, `cell`, `refused`, `trouble`, `program`
-//! (what happens) → [`checker`] (the verdict).
+//! Reading order: [`record`] (what is recorded) → `draw` (hosts and pairs) → `drive`, `request`, `cell`, `refused`, `trouble`, `program`
+//! (what happens) → [`checker`] (the checks).
 
 mod cell;
 mod census;
@@ -29,14 +29,14 @@ use crate::run::Tally;
 use drive::World;
 use record::{Fault, Record};
 
-/// An adapter world that a checker objected to.
+/// A run that failed a check.
 #[derive(Debug, Clone)]
 pub struct Failure {
     /// The seed.
     pub seed: u64,
-    /// The objection.
+    /// The error.
     pub why: String,
-    /// The last things that happened.
+    /// The last lines of the log.
     pub story: Vec<String>,
 }
 
@@ -50,15 +50,15 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Lines of the story that a failure shows.
+/// Lines of the log that a failure shows.
 const LAST_LINES: usize = 80;
 
-/// Runs the adapter world of a seed and judges it.
+/// Runs the adapters of a seed and checks the outcome.
 pub fn run(seed: u64) -> Result<Tally, Box<Failure>> {
     judge(seed, play(seed))
 }
 
-/// Runs the adapter world of a seed in which requests of one queue pair also read and write the same memory, and judges it.
+/// Like [`run`], with requests of one queue pair that also read and write the same memory (cells).
 pub fn run_with_cells(seed: u64) -> Result<Tally, Box<Failure>> {
     judge(seed, play_with_cells(seed))
 }
@@ -75,12 +75,12 @@ fn judge(seed: u64, played: Result<Record, String>) -> Result<Tally, Box<Failure
     }
 }
 
-/// Runs the adapter world of a seed without judging it; a panic inside is a finding like any other.
+/// Runs the adapters of a seed without the checks; a panic is an error like any other.
 pub fn play(seed: u64) -> Result<Record, String> {
     caught(|| World::new(seed).play())
 }
 
-/// The same for the world with cells.
+/// Like [`play`], with cells.
 pub fn play_with_cells(seed: u64) -> Result<Record, String> {
     caught(|| World::with_cells(seed).play())
 }

@@ -1,6 +1,6 @@
-//! An instructive conversation, written as a packet capture that any analyser can open.
-//! It promises every kind of message, without faults, on three connections: ours, one that is refused, a standard one.
-//! It refuses to be random in what is said; the seed only picks keys and payload.
+//! An example of the protocol as a packet capture that any analyser can open.
+//! It has every kind of message, without faults, on three connections: one with extensions, a rejected one, and a standard one. The
+//! seed determines only keys and payload.
 
 mod packets;
 mod script;
@@ -18,16 +18,16 @@ use crate::checker;
 use crate::rng::Rng;
 use crate::run::run_session;
 
-/// Between the end of one connection and the beginning of the next.
+/// Time between the end of one connection and the beginning of the next.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Writes the capture to a file; returns a phrase that counts it.
+/// Writes the capture to a file; returns a phrase with its counts.
 pub fn write(path: &Path, seed: u64) -> Result<String> {
     let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
     write_to(BufWriter::new(file), seed)
 }
 
-/// Writes the capture; returns a phrase that counts it.
+/// Writes the capture; returns a phrase with its counts.
 pub fn write_to(out: impl Write, seed: u64) -> Result<String> {
     let mut pcap = PcapWriter::new(out).context("cannot begin the capture")?;
     let mut rng = Rng::new(seed);

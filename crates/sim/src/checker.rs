@@ -1,6 +1,6 @@
-//! Independent judges of a finished session: they know what was posted and what was reported, nothing in between.
-//! Each promises to accept every lawful outcome and to name the first unlawful one in a sentence.
-//! They refuse to trust the actors: what should have happened is computed from the plan by a naive model.
+//! Independent checkers of a finished session: they know what was posted and what was reported, nothing in between.
+//! Each accepts every valid outcome and reports the first invalid one in a sentence. The expected outcome is computed from the plan by
+//! a simple model, not by the actors.
 
 pub mod bytes;
 pub mod leaks;
@@ -11,10 +11,10 @@ pub mod startup;
 
 use crate::world::Transcript;
 
-/// A verdict: fine, or why not.
+/// Fine, or why not.
 pub type Verdict = Result<(), String>;
 
-/// A judge of one property.
+/// A check of one property.
 pub type Checker = fn(&Transcript) -> Verdict;
 
 /// Every checker with its name.
@@ -26,7 +26,7 @@ pub const ALL: [(&str, Checker); 5] = [
     ("bytes", bytes::check),
 ];
 
-/// The first objection of any checker.
+/// The first error of any checker.
 pub fn check(transcript: &Transcript) -> Verdict {
     for (name, check) in ALL {
         check(transcript).map_err(|why| format!("{name}: {why}"))?;

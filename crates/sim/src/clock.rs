@@ -1,6 +1,5 @@
-//! The world's clock: it moves when the world says so and never by itself.
-//! It promises that time does not run backwards.
-//! It refuses to know what a second feels like.
+//! The virtual clock: it advances only when the simulation sets it.
+//! Time does not run backwards.
 
 use verbena_stream::Time;
 
@@ -11,12 +10,12 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The moment.
+    /// The current time.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Moves on to `moment`; a moment in the past changes nothing.
+    /// Advances to `moment`; a time in the past changes nothing.
     pub fn advance_to(&mut self, moment: Time) {
         self.now = self.now.max(moment);
     }

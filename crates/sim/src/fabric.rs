@@ -1,6 +1,6 @@
 //! Whole adapters in one process: hosts with memory and queue pairs, joined by simulated connections in virtual time.
-//! A fabric promises that its seed and the calls made on it decide everything that happens, and that faults happen when asked for.
-//! It refuses to interpret: completions, events and memory are handed to the caller as the adapters report them.
+//! The seed and the calls made on a fabric determine everything that happens; faults happen when asked for.
+//! Completions, events and memory are given to the caller as the adapters report them.
 //!
 //! Two hosts, a write and a read:
 //!
@@ -54,7 +54,7 @@ use crate::rng::Rng;
 use connection::Connection;
 use host::{Host, drain};
 
-/// Adapters, what joins them, and their time.
+/// Adapters, their connections, and their time.
 #[derive(Debug)]
 pub struct Fabric {
     rng: Rng,
@@ -66,7 +66,7 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// An empty fabric. The seed decides what chance decides: keys, pieces, delays.
+    /// Creates an empty fabric. The seed determines what is random: keys, chunks of bytes, delays.
     pub fn new(seed: u64) -> Fabric {
         Fabric {
             rng: Rng::new(seed),
@@ -78,19 +78,19 @@ impl Fabric {
         }
     }
 
-    /// The moment.
+    /// The current time.
     pub fn now(&self) -> Time {
         self.clock.now()
     }
 
-    /// A queue pair itself, to look at.
+    /// The queue pair itself, for inspection.
     pub fn queue_pair(&self, qp: QpId) -> &Qp {
         &self.qps[qp.0].1
     }
 
-    /// Asks for a state; false if it is refused.
+    /// Requests a transition to this state; false if it is not allowed.
     ///
-    /// A queue pair that was emptied (`Reset`) has left its connection and may be joined to another partner.
+    /// A queue pair that was moved to `Reset` has left its connection and may be connected again.
     pub fn modify(&mut self, qp: QpId, to: QpState) -> bool {
         let done = self.with(qp, |qp, out| qp.modify(to, out));
         if done && to == QpState::Reset {
@@ -102,7 +102,7 @@ impl Fabric {
         done
     }
 
-    /// Says what the peer may do through a queue pair.
+    /// Sets which operations the peer may perform through a queue pair.
     pub fn enable(&mut self, qp: QpId, enabled: Enabled) {
         self.with(qp, |qp, out| qp.enable(enabled, out));
     }
@@ -117,26 +117,26 @@ impl Fabric {
         self.with(qp, |qp, out| qp.post_receive(wr, out))
     }
 
-    /// Posts a receive to a shared receive queue, and wakes the queue pair it was promised to.
+    /// Posts a receive to a shared receive queue, and wakes the queue pair to which it is assigned.
     pub fn post_shared(&mut self, srq: &Srq, wr: &ReceiveWr<'_>) -> Result<(), PostError> {
         let woken = srq.post(wr)?;
         self.wake(woken.into_iter().map(Wake::Receive).collect());
         Ok(())
     }
 
-    /// What has completed on the send side since the last look, oldest first.
+    /// Takes the completions of the send side, oldest first.
     ///
     /// Queue pairs may share a completion queue; then this takes the completions of all of them.
     pub fn sent(&self, qp: QpId) -> Vec<Wc> {
         drain(&self.queue_pair(qp).init().send_cq)
     }
 
-    /// What has completed on the receive side since the last look, oldest first.
+    /// Takes the completions of the receive side, oldest first.
     pub fn received(&self, qp: QpId) -> Vec<Wc> {
         drain(&self.queue_pair(qp).init().recv_cq)
     }
 
-    /// A call on a queue pair, and everything that must wait until it has returned.
+    /// Calls a queue pair, then processes its outbox.
     fn with<T>(&mut self, qp: QpId, call: impl FnOnce(&Qp, &mut Outbox) -> T) -> T {
         let mut out = Outbox::new();
         let (host, queue_pair) = &self.qps[qp.0];
@@ -145,7 +145,7 @@ impl Fabric {
         answer
     }
 
-    /// Keeps the events that a call left behind, and tells those who were promised a receive.
+    /// Keeps the events of a call, and wakes queue pairs to which a receive was assigned.
     fn note(&mut self, host: HostId, out: &mut Outbox) {
         let now = self.clock.now();
         let events = out.events().iter().map(|event| (now, *event));
@@ -155,7 +155,7 @@ impl Fabric {
         self.wake(woken);
     }
 
-    /// Tells queue pairs that the shared receive queue has a receive for them, or that their memory is there.
+    /// Tells queue pairs that the shared receive queue has a receive for them, or that their memory is registered.
     fn wake(&mut self, woken: Vec<Wake>) {
         for wake in woken {
             if let Some(qp) = wake.qp().and_then(|qp| self.find(qp)) {

@@ -1,11 +1,11 @@
-//! A deterministic world for Verbena: virtual clock, byte links with faults, workloads, and checkers that judge the outcome.
-//! It promises that one seed decides a whole run, the same on every machine and for ever.
-//! It refuses to touch sockets, threads and real time; whatever implements [`Actor`] can live in it.
+//! A deterministic simulation of Verbena: virtual clock, byte links with faults, workloads, and checkers of the outcome.
+//! One seed determines a whole run, the same on every machine. There are no sockets, threads or real time; any implementation of
+//! [`Actor`] can be simulated.
 //!
-//! Reading order: [`work`] and [`actor`] (the contract) → [`peer`] (a small adapter that keeps it) → [`plan`] and
-//! [`workload`] (what programs intend) → [`link`], [`clock`], [`world`] (the run) → [`checker`] (the verdict) → [`run`].
-//! Whole adapters live in a [`fabric`]; [`adapters`] has worlds of them, [`notices`] those of what they tell. [`split`] has
-//! worlds of hosts and I/O units whose cells go through switches.
+//! Reading order: [`work`] and [`actor`] (the contract) → [`peer`] (a small adapter that implements it) → [`plan`] and
+//! [`workload`] (what programs post) → [`link`], [`clock`], [`world`] (the run) → [`checker`] (the checks) → [`run`].
+//! Whole adapters are connected by a [`fabric`]; [`adapters`] has simulations of them, [`notices`] those of their events. [`split`]
+//! simulates hosts and I/O units whose cells go through switches.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,5 @@
-//! One direction of a connection: bytes go in as they were sent and come out in other pieces, later.
-//! It promises the order of the bytes and, unless it was told to flip some, their values.
-//! It refuses to know frames: splits and stalls fall where chance puts them.
+//! One direction of a connection: bytes are delivered later and in other chunks than they were sent.
+//! Their order is kept and, unless flips are configured, their values. Chunks and stalls are random and independent of frames.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -9,38 +8,38 @@ use verbena_stream::Time;
 
 use crate::rng::{Ratio, Rng};
 
-/// How a link cuts what it carries.
+/// How a link divides what it carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chunks {
     /// As it was sent.
     Whole,
-    /// Into pieces of this size.
+    /// Into chunks of this size.
     Fixed(usize),
-    /// Into pieces of one to so many bytes.
+    /// Into chunks of one to this many bytes.
     UpTo(usize),
 }
 
-/// The habits of a link.
+/// The properties of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkOptions {
-    /// How it cuts.
+    /// How it divides.
     pub chunks: Chunks,
     /// Bytes it holds before the sender must wait.
     pub window: usize,
-    /// How often it takes less than it has room for.
+    /// How often it accepts less than it has room for.
     pub short_write: Ratio,
-    /// Shortest and longest time a piece travels.
+    /// Least and greatest latency of a chunk.
     pub latency: (Duration, Duration),
-    /// How often a piece waits longer.
+    /// How often a chunk is delayed further.
     pub stall: Ratio,
-    /// How long it then waits.
+    /// By how much.
     pub stall_time: Duration,
-    /// How often a piece arrives with one bit flipped.
+    /// How often a chunk arrives with one bit flipped.
     pub flip: Ratio,
 }
 
 impl LinkOptions {
-    /// A link without any habit.
+    /// A link without faults.
     pub fn calm() -> LinkOptions {
         LinkOptions {
             chunks: Chunks::Whole,
@@ -54,7 +53,7 @@ impl LinkOptions {
     }
 }
 
-/// A piece on its way.
+/// A chunk under way.
 #[derive(Debug)]
 struct Piece {
     arrives: Time,
@@ -94,7 +93,7 @@ impl Link {
         }
     }
 
-    /// Bytes it takes now; a short write takes fewer than there is room for.
+    /// Bytes it accepts now; a short write accepts fewer than there is room for.
     pub fn room(&mut self) -> usize {
         if self.closed {
             return 0;
@@ -106,7 +105,7 @@ impl Link {
         room
     }
 
-    /// Takes bytes; `may_flip` if a damaged byte would be noticed.
+    /// Takes bytes; `may_flip` if a damaged byte would be detected.
     pub fn send(&mut self, bytes: &[u8], may_flip: bool, now: Time) {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -133,7 +132,7 @@ impl Link {
         self.pieces.push_back(Piece { arrives, bytes });
     }
 
-    /// Bytes never overtake each other.
+    /// Arrival times are in order, so that bytes never overtake each other.
     fn arrival(&mut self, now: Time) -> Time {
         let (low, high) = self.options.latency;
         let nanos = self
@@ -147,7 +146,7 @@ impl Link {
         self.last_arrival
     }
 
-    /// A piece that has arrived.
+    /// Takes a chunk that has arrived.
     pub fn arrive(&mut self, now: Time) -> Option<Vec<u8>> {
         let here = self.pieces.front().is_some_and(|p| p.arrives <= now);
         let piece = if here { self.pieces.pop_front() } else { None }?;
@@ -155,7 +154,7 @@ impl Link {
         Some(piece.bytes)
     }
 
-    /// The sender sends no more.
+    /// Ends the stream.
     pub fn close(&mut self, now: Time) {
         if !self.closed {
             self.closed = true;
@@ -163,17 +162,17 @@ impl Link {
         }
     }
 
-    /// The sender sends no more.
+    /// Whether the sender has ended the stream.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// The end has arrived, once.
+    /// True once, when the end of the stream has arrived.
     pub fn take_eof(&mut self, now: Time) -> bool {
         self.pieces.is_empty() && self.eof.take_if(|at| *at <= now).is_some()
     }
 
-    /// Everything under way is lost, and nothing more is taken.
+    /// Drops everything under way, and accepts no more.
     pub fn cut(&mut self) {
         self.pieces.clear();
         self.in_flight = 0;
@@ -191,7 +190,7 @@ impl Link {
         self.sent
     }
 
-    /// Where bits were flipped, as positions in the stream.
+    /// The positions of flipped bits in the stream.
     pub fn flipped(&self) -> &[u64] {
         &self.flipped
     }

@@ -1,6 +1,5 @@
-//! The command `verbena-sim`: runs seeds, says how they went, and how to see a failure again.
-//! It promises exit code 0 when all passed, 1 when one failed, 2 for bad usage.
-//! It refuses to judge: the checkers of the library do.
+//! The command `verbena-sim`: runs seeds, prints the results, and how to reproduce a failure.
+//! The exit code is 0 if all passed, 1 if one failed, 2 for bad usage. The checks are in the library.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -80,7 +79,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The worlds of one seed: peers, adapters, hosts with units, or all of them.
+/// The simulations of one seed: peers, adapters, hosts with units, or all of them.
 fn run_seed(seed: u64, seeds: &Seeds) -> Result<Tally, String> {
     let mut tally = Tally::default();
     if seeds.split {

@@ -1,6 +1,6 @@
-//! Worlds of notification: completion queues, event queues, maps and vectors of one adapter, and drivers that serve them.
-//! It promises the same story for the same seed, and that every arming which a completion met is told exactly once, in the
-//! order of its queue, whatever is moved, resized, held back or granted meanwhile. It refuses to know connections.
+//! Simulations of notification: completion queues, event queues, maps and vectors of one adapter, and drivers that serve them.
+//! Every arming with a later completion causes exactly one notification, in the order of its queue, whatever is moved, resized, held
+//! or granted meanwhile. The same seed gives the same run. There are no connections.
 
 use core::fmt;
 use core::time::Duration;
@@ -23,17 +23,17 @@ use crate::run::Tally;
 const PROCESSORS: u16 = 3;
 /// Completion queues.
 const QUEUES: usize = 6;
-/// Things that happen before everybody is served.
+/// Steps before all queues are served.
 const STEPS: u64 = 400;
-/// Rounds in which all that is left must come out.
+/// Rounds in which everything left must be delivered.
 const LAST_ROUNDS: u64 = 300;
 
-/// A world that ended wrongly.
+/// A run that failed a check.
 #[derive(Debug, Clone)]
 pub struct Failure {
     /// The seed.
     pub seed: u64,
-    /// The objection.
+    /// The error.
     pub why: String,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Signals that nobody has served yet.
+/// Signals that were not served yet.
 #[derive(Clone, Default)]
 struct Board(Arc<Mutex<Given>>);
 
@@ -76,14 +76,14 @@ impl Fire for Board {
     }
 }
 
-/// One completion queue and what its consumer was told.
+/// One completion queue and the notifications of its consumer.
 struct Consumer {
     cq: Cq,
-    /// Entries pushed so far: each is numbered.
+    /// Entries pushed so far; they are numbered.
     pushed: u64,
     /// Entries polled so far.
     polled: u64,
-    /// Notifications that were raised and not told yet.
+    /// Notifications raised and not delivered yet.
     owed: u64,
     told: u64,
 }
@@ -146,7 +146,7 @@ impl World {
         self.why.get_or_insert(why);
     }
 
-    /// An entry, and the notification if the queue was armed for it.
+    /// Pushes an entry, and expects a notification if the queue was armed for it.
     fn complete(&mut self, now: Time) {
         let at = self.rng.below(QUEUES as u64) as usize;
         let consumer = &mut self.consumers[at];
@@ -179,7 +179,7 @@ impl World {
         }
     }
 
-    /// A consumer was told: it polls what is there, and arms again if it likes.
+    /// Notifies a consumer: it polls all entries, and may arm again.
     fn tell(consumers: &mut [Consumer], rng: &mut Rng, entry: Eqe, why: &mut Option<String>) {
         let Ok(Cause::Rdma(Event::Completion { cq, .. })) = entry.cause() else {
             return;
@@ -193,7 +193,7 @@ impl World {
         let mut some = [Wc::BLANK; 8];
         let polled = consumer.cq.poll(&mut some);
         for wc in &some[..polled] {
-            // N7: what it is told of is there, in order.
+            // N7: the entries announced are there, in order.
             if wc.id != consumer.polled {
                 let expected = consumer.polled;
                 why.get_or_insert(format!("queue {cq}: entry {} instead of {expected}", wc.id));
@@ -219,7 +219,7 @@ impl World {
         }
     }
 
-    /// Whatever was asked for by time, and queues that were reported full.
+    /// Serves timers that were requested, and queues that were reported full.
     fn tick(&mut self, now: Time) {
         let World {
             rng,
@@ -233,7 +233,7 @@ impl World {
         let tell = |_, entry| World::tell(consumers, rng, entry, why);
         let _ = interrupts.poll(now, tell);
         for queue in board.with(|given| core::mem::take(&mut given.full)) {
-            // Refused while the reader has not followed earlier ones; the events are kept meanwhile.
+            // Fails while the reader is behind earlier resizes; the events are kept meanwhile.
             let room = interrupts.queue(queue).map(EventQueue::room);
             if let Ok(Ok((entries, _))) = room {
                 let _ = interrupts.resize(queue, entries * 2, now);
@@ -241,7 +241,7 @@ impl World {
         }
     }
 
-    /// One of everything that a driver or an administrator may do at any time.
+    /// One random action of a driver or an administrator.
     fn disturb(&mut self, now: Time) {
         self.disturbances += 1;
         let rng = &mut self.rng;
@@ -254,7 +254,7 @@ impl World {
         };
         let delay = Duration::from_nanos(rng.range(1, 60));
         let refused = match rng.below(7) {
-            // Refused when the reader is too far behind: part of the game.
+            // Fails when the reader is too far behind, which is allowed.
             0 => self
                 .interrupts
                 .resize(queue, rng.len(1, 12), now)
@@ -303,7 +303,7 @@ impl World {
             7 | 8 => {
                 let at = self.rng.draw() as usize;
                 let signal = self.board.with(|given| match given.signals.len() {
-                    // Nobody gave it: a spurious one.
+                    // A spurious signal.
                     0 => Signal::Line,
                     n => given.signals.swap_remove(at % n),
                 });
@@ -318,7 +318,7 @@ impl World {
         for _ in 0..STEPS {
             self.step();
         }
-        // Only signals, and the moments that were asked for, bring out the rest: nobody looks into queues unasked.
+        // Only signals and requested timers deliver the rest: queues are not read otherwise.
         for _ in 0..LAST_ROUNDS {
             self.clock += 200_000;
             let now = Time::from_nanos(self.clock);
@@ -342,7 +342,7 @@ impl World {
     }
 }
 
-/// Runs the world of a seed and judges it.
+/// Runs the simulation of a seed and checks the outcome.
 pub fn run(seed: u64) -> Result<Tally, Box<Failure>> {
     let played = World::new(seed).and_then(World::play);
     played.map_err(|why| Box::new(Failure { seed, why }))

@@ -1,6 +1,6 @@
-//! A small honest adapter on `verbena-stream`: naive memory, a receive queue, a send queue, and the stage.
-//! It promises to keep the stream's contract to the letter in both receive shapes, and to report all a program could see.
-//! It refuses to be fast: wherever it could choose between simple and quick, it is simple.
+//! A small, conforming adapter on `verbena-stream`: simple memory, a receive queue, a send queue, and the stage.
+//! It follows the stream's contract in both forms of receiving, and reports everything a program could see. Simplicity has precedence
+//! over speed.
 
 mod ending;
 mod image;
@@ -27,34 +27,34 @@ use post::Request;
 use receive::Answer;
 use transmit::Sending;
 
-/// How a peer is set up.
+/// Options of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// What it brings to the startup.
+    /// Terms of the startup.
     pub terms: Terms,
-    /// What its program says in the startup frame.
+    /// Private data of the startup frame.
     pub private_data: Vec<u8>,
-    /// A responder that refuses every Request.
+    /// A responder that rejects every Request.
     pub rejects: bool,
-    /// A responder that knows only RFC 5044 and drops a Request of revision 2.
+    /// A responder that implements RFC 5044 only and drops a Request of revision 2.
     pub old: bool,
     /// Longest ULPDU it sends.
     pub max_ulpdu: u16,
-    /// RFC 7306 messages are welcome from standard peers too.
+    /// RFC 7306 messages are accepted from standard peers, too.
     pub rfc7306: bool,
     /// Features it offers in its CAPS.
     pub features: Features,
-    /// What it suggests to a peer that must wait for a receive.
+    /// RNR timer that it announces to the peer.
     pub rnr_timer: RnrTimer,
-    /// How long it waits itself.
+    /// RNR retries.
     pub rnr_retry: RnrRetry,
-    /// Payload goes straight to its place where checksums allow it, instead of through the stage.
+    /// Payload is placed directly where checksums allow it, instead of through the stage.
     pub direct: bool,
-    /// Plain frames leave as head, payload and trailer instead of through a stage.
+    /// Plain frames are sent as header, payload and trailer instead of through a stage.
     pub gather: bool,
-    /// How long an acknowledgement that could wait does.
+    /// How long an acknowledgement that can wait is delayed.
     pub ack_delay: Duration,
-    /// How often a response goes before a request when both could.
+    /// How often a response precedes a request when both can be sent.
     pub responses_first: Ratio,
 }
 
@@ -78,7 +78,7 @@ impl Default for Profile {
     }
 }
 
-/// A receive: supplied, perhaps consumed.
+/// A posted receive, consumed or not.
 #[derive(Debug, Clone)]
 struct Receive {
     id: u64,
@@ -90,9 +90,9 @@ struct Receive {
 pub struct Peer {
     profile: Profile,
     rng: Rng,
-    /// Until the startup is over.
+    /// Present until the startup is over.
     endpoint: Option<Endpoint>,
-    /// From then on.
+    /// Present from then on.
     stream: Option<Stream>,
     /// Checksums are on, so payload must pass the stage.
     crc: bool,
@@ -101,7 +101,7 @@ pub struct Peer {
     memory: Memory,
     /// Bytes received and not consumed.
     stage: Vec<u8>,
-    /// What the stage must hold before the stream looks at it again.
+    /// Bytes that the stage must hold before the stream is called again.
     need: usize,
     receives: VecDeque<Receive>,
     claimed: Option<Receive>,
@@ -112,16 +112,16 @@ pub struct Peer {
     begun: usize,
     sending: Option<Sending>,
     answers: VecDeque<Answer>,
-    /// Bytes framed and not taken by the link.
+    /// Bytes framed and not accepted by the link.
     outbox: VecDeque<u8>,
     /// Bytes framed since the beginning.
     framed: u64,
-    /// Bytes taken by the link since the beginning.
+    /// Bytes accepted by the link since the beginning.
     taken: u64,
     ack_at: Option<Time>,
     reports: Vec<Report>,
     closing: bool,
-    /// The stream is over and everything outstanding was flushed.
+    /// The stream is over and all outstanding work was flushed.
     ended: bool,
     /// The violation that ended the stream was reported.
     alarmed: bool,
@@ -130,7 +130,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// A peer that begins or awaits a startup.
+    /// Creates a peer that begins or awaits a startup.
     ///
     /// # Panics
     /// If the profile's private data does not fit a frame.
@@ -195,7 +195,7 @@ impl Peer {
         }
     }
 
-    /// Feeds the startup; returns what stands behind it.
+    /// Feeds the startup; returns the bytes behind it.
     fn start<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let Some(endpoint) = &mut self.endpoint else {
             return bytes;

@@ -1,6 +1,5 @@
-//! What two programs intend to do on one connection: their regions, their work, their receives, and when.
-//! It promises a plan whose outcome can be computed without running it: no byte is written by one side while the other reads it.
-//! It refuses to know how the plan is carried out.
+//! What two programs do on one connection: their regions, their work, their receives, and when.
+//! The outcome of a plan can be computed without running it: no byte is written by one side while the other reads it.
 
 mod build;
 
@@ -11,44 +10,44 @@ use core::time::Duration;
 use crate::peer::RegionSpec;
 use crate::work::Work;
 
-/// What must have happened on the same side before something is done.
+/// What must have happened on the same side before an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
     /// Nothing.
     Open,
-    /// So many messages consumed receives here.
+    /// This many messages consumed receives here.
     Received(usize),
-    /// So many work requests ended here.
+    /// This many work requests ended here.
     Completed(usize),
-    /// So often a message found no receive here.
+    /// A message found no receive here this many times.
     Refused(usize),
 }
 
 /// Work to post, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Posting {
-    /// The work; its number is its place in the plan.
+    /// The work; its number is its index in the plan.
     pub work: Work,
-    /// What comes first.
+    /// The condition.
     pub gate: Gate,
-    /// How long after the posting before it.
+    /// How long after the previous posting.
     pub gap: Duration,
     /// The peer must refuse it and end the stream.
     pub bad: bool,
 }
 
-/// A receive to supply, in order.
+/// A receive to post, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Supply {
-    /// Bytes it holds; its number is its place in the plan.
+    /// Its capacity in bytes; its number is its index in the plan.
     pub capacity: u32,
-    /// What comes first.
+    /// The condition.
     pub gate: Gate,
-    /// How long after the supply before it.
+    /// How long after the previous receive.
     pub gap: Duration,
 }
 
-/// What one program intends.
+/// The plan of one program.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Side {
     /// Its memory.
@@ -57,11 +56,11 @@ pub struct Side {
     pub works: Vec<Posting>,
     /// Its receives.
     pub receives: Vec<Supply>,
-    /// Work requests it lets be unfinished at once.
+    /// Limit of unfinished work requests.
     pub depth: usize,
 }
 
-/// What both programs intend: the initiator's first.
+/// The plan of both programs: the initiator's first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
     /// Both sides.
@@ -69,7 +68,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Some work is meant to be refused.
+    /// Whether some work must be refused.
     pub fn has_bad(&self) -> bool {
         self.sides.iter().any(|s| s.works.iter().any(|w| w.bad))
     }

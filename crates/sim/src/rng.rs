@@ -1,18 +1,17 @@
-//! The one source of chance in a world: a stream of numbers that depends on the seed and on nothing else.
-//! It promises that a seed means the same run for ever, because the generator is fixed and the ranges are drawn here.
-//! It refuses to know time, threads or the machine.
+//! The only source of randomness in a simulation: a stream of numbers that depends on the seed alone.
+//! A seed gives the same run at all times, because the generator is fixed and the ranges are drawn here.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng};
 
-/// How often something happens, in parts of a thousand.
+/// A probability in parts of a thousand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ratio(u16);
 
 impl Ratio {
-    /// It never happens.
+    /// Never.
     pub const NEVER: Ratio = Ratio(0);
-    /// It always happens.
+    /// Always.
     pub const ALWAYS: Ratio = Ratio(1000);
 
     /// `n` times in a thousand.
@@ -20,23 +19,23 @@ impl Ratio {
         Ratio(if n > 1000 { 1000 } else { n })
     }
 
-    /// It cannot happen.
+    /// Whether it is zero.
     pub const fn is_never(self) -> bool {
         self.0 == 0
     }
 }
 
-/// A stream of chance.
+/// A random generator.
 #[derive(Debug, Clone)]
 pub struct Rng(ChaCha8Rng);
 
 impl Rng {
-    /// The stream of a seed.
+    /// The generator of a seed.
     pub fn new(seed: u64) -> Rng {
         Rng(ChaCha8Rng::seed_from_u64(seed))
     }
 
-    /// An independent stream for a part of the world, so that a draw there moves no draw here.
+    /// An independent generator for a part of the simulation, so that draws there do not affect draws here.
     pub fn fork(&mut self) -> Rng {
         Rng::new(self.draw())
     }
@@ -48,7 +47,7 @@ impl Rng {
 
     /// A number below `n`; zero when `n` is.
     pub fn below(&mut self, n: u64) -> u64 {
-        // The bias of a remainder is far below what any run could notice, and its result never changes.
+        // The bias of the remainder is negligible, and the result never changes.
         self.draw().checked_rem(n).unwrap_or(0)
     }
 
@@ -62,17 +61,17 @@ impl Rng {
         self.range(low as u64, high as u64) as usize
     }
 
-    /// Does it happen this time?
+    /// True with this probability.
     pub fn chance(&mut self, ratio: Ratio) -> bool {
         self.below(1000) < u64::from(ratio.0)
     }
 
-    /// Heads?
+    /// True with probability one half.
     pub fn coin(&mut self) -> bool {
         self.draw() & 1 == 1
     }
 
-    /// One of several.
+    /// One of several choices.
     ///
     /// # Panics
     /// If there is nothing to pick from.
@@ -80,7 +79,7 @@ impl Rng {
         choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// Arbitrary bytes.
+    /// Random bytes.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut out = vec![0; len];
         self.0.fill_bytes(&mut out);

@@ -1,6 +1,5 @@
-//! One seed, one run: the seed picks the workload and everything below it, the checkers judge the result.
-//! It promises the same events for the same seed, for ever, and a failure that says how to see it again.
-//! It refuses to know terminals and exit codes.
+//! One seed, one run: the seed picks the workload and everything else, the checkers check the result.
+//! The same seed gives the same events, and a failure prints how to reproduce it.
 
 use core::fmt;
 use core::panic::AssertUnwindSafe;
@@ -20,7 +19,7 @@ use crate::world::{Event, Transcript, World};
 /// Events shown of a failed run.
 const LAST_EVENTS: usize = 40;
 
-/// What runs added up to.
+/// Sums over runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tally {
     /// Connections.
@@ -31,20 +30,20 @@ pub struct Tally {
     pub messages: u64,
     /// Bytes on the links.
     pub bytes: u64,
-    /// Times a receiver was not ready.
+    /// RNRs.
     pub rnrs: u64,
-    /// Broken connections.
+    /// Reset connections.
     pub resets: u64,
     /// Flipped bits.
     pub flips: u64,
     /// Virtual time.
     pub time: Duration,
-    /// What happened in adapter worlds, by name.
+    /// Counts of the simulations of adapters, by name.
     pub events: BTreeMap<&'static str, u64>,
 }
 
 impl Tally {
-    /// Both together.
+    /// Adds the other's counts.
     pub fn add(&mut self, other: &Tally) {
         self.sessions += other.sessions;
         self.works += other.works;
@@ -96,14 +95,14 @@ impl fmt::Display for Tally {
     }
 }
 
-/// A run that a checker objected to.
+/// A run that failed a check.
 #[derive(Debug, Clone)]
 pub struct Failure {
     /// The seed.
     pub seed: u64,
     /// The workload.
     pub workload: Workload,
-    /// The objection.
+    /// The error.
     pub why: String,
     /// The session it happened in, without its plan.
     pub options: String,
@@ -160,13 +159,13 @@ pub fn run(seed: u64, workload: Option<Workload>) -> Result<Tally, Box<Failure>>
 /// A run that panicked.
 #[derive(Debug)]
 pub struct Crash {
-    /// What the panic said.
+    /// The message of the panic.
     pub why: String,
-    /// The last things that happened before it.
+    /// The last events before it.
     pub events: Vec<Event>,
 }
 
-/// Runs one session between two of our peers; a panic inside is a finding like any other.
+/// Runs one session between two peers of this crate; a panic is an error like any other.
 pub fn run_session(session: &Session, rng: &mut Rng, start: Time) -> Result<Transcript, Crash> {
     let made = caught(|| World::of_peers(session.clone(), rng, start));
     let crash = |why, events| Crash { why, events };
@@ -187,7 +186,7 @@ fn last(events: &[Event]) -> Vec<Event> {
     events[events.len().saturating_sub(LAST_EVENTS)..].to_vec()
 }
 
-/// The options of a session, without the bytes that nobody wants to read.
+/// The options of a session, without its plan and private data.
 fn describe(session: &Session) -> String {
     let mut brief = session.clone();
     brief.plan = crate::plan::Plan::default();

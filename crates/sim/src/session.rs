@@ -1,6 +1,5 @@
-//! One connection to simulate: who the two peers are, what lies between them, what they intend, and what goes wrong.
-//! It promises that the seed decides everything, and that what can be expected of the startup can be computed from it.
-//! It refuses to run anything.
+//! One connection to simulate: the two peers, the links between them, their plan, and the faults.
+//! The seed determines everything, and the expected result of the startup can be computed from it.
 
 use core::time::Duration;
 
@@ -21,14 +20,14 @@ pub struct Session {
     pub profiles: [Profile; 2],
     /// From the initiator, from the responder.
     pub links: [LinkOptions; 2],
-    /// The connection breaks after so many bytes, both ways together.
+    /// The connection is reset after this many bytes, in both directions together.
     pub reset_after: Option<u64>,
-    /// What the programs intend.
+    /// The plan of the programs.
     pub plan: Plan,
 }
 
 impl Session {
-    /// No Reply can come in time.
+    /// Whether no Reply can arrive in time.
     pub fn times_out(&self) -> bool {
         let round_trip = self.links[0].latency.0 + self.links[1].latency.0;
         self.profiles[0].terms.timeout < round_trip
@@ -47,7 +46,7 @@ impl Session {
 /// What both peers can do with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Abilities {
-    /// Both speak docs/extensions.md: requests are acknowledged, a missing receive waits.
+    /// Both use docs/extensions.md: requests are acknowledged, a message without a receive waits.
     pub extensions: bool,
     /// Checksums are on.
     pub crc: bool,
@@ -57,7 +56,7 @@ pub struct Abilities {
     pub read_v2: bool,
     /// Sends with immediate data.
     pub send_imm: bool,
-    /// Each side may read from the other.
+    /// Whether each side may read from the other.
     pub reads: [bool; 2],
     /// The initiator must send something before the responder may.
     pub needs_nudge: bool,
@@ -102,7 +101,7 @@ pub fn draw_profiles(rng: &mut Rng) -> [Profile; 2] {
     pair
 }
 
-/// Without RFC 6581 or CAPS nobody tells the other how many reads it serves: the programs must know.
+/// Without RFC 6581 or CAPS the peers do not exchange how many reads they serve: the programs must know.
 pub fn agree_depths(pair: &mut [Profile; 2]) {
     let extensions = pair[0].terms.extensions && pair[1].terms.extensions;
     if pair[0].terms.revision == Revision::One && !extensions {
@@ -159,7 +158,7 @@ fn draw_profile(rng: &mut Rng) -> Profile {
     }
 }
 
-/// Draws the habits of a link. `bytes` is about how much it will carry: small pieces are for short stories.
+/// Draws the properties of a link. `bytes` is about how much it will carry: small chunks are for short sessions.
 pub fn draw_link(rng: &mut Rng, bytes: usize) -> LinkOptions {
     let least = (bytes / 20_000).max(1);
     let chunks = match rng.below(4) {

@@ -1,9 +1,9 @@
-//! Split worlds: hosts and I/O units joined by cascaded switches, with service connections of every arrangement over real cells
-//! and real memory (P1–P7, P9). It promises the same story for the same seed, and a failure that says how to see it again.
-//! It refuses to look inside sessions and ports: programs know what they sent, lent and were told.
+//! Simulations of the split driver: hosts and I/O units joined by cascaded switches, with service connections of every arrangement
+//! over real cells and real memory (P1–P7, P9). The same seed gives the same run, and a failure prints how to reproduce it. The checkers
+//! know only what programs sent, lent and were told, not the inside of sessions and ports.
 //!
 //! Reading order: `switches` (what carries cells) → `memory` and `ledger` (the checkers) → `end` with its `program`, `node`
-//! (who is there) → `drive` (what happens).
+//! (hosts and units) → `drive` (what happens).
 
 mod drive;
 mod end;
@@ -22,12 +22,12 @@ use verbena_stream::Time;
 use crate::run::Tally;
 use drive::{Outcome, World};
 
-/// A split world that a checker objected to.
+/// A run that failed a check.
 #[derive(Debug, Clone)]
 pub struct Failure {
     /// The seed.
     pub seed: u64,
-    /// The objection.
+    /// The error.
     pub why: String,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Runs the split world of a seed and judges it.
+/// Runs the simulation of a seed and checks the outcome.
 pub fn run(seed: u64) -> Result<Tally, Box<Failure>> {
     let played = catch_unwind(AssertUnwindSafe(|| World::new(seed).and_then(World::play)));
     let played = played.unwrap_or_else(|panic| {

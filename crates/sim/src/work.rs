@@ -1,12 +1,11 @@
-//! What a program can ask of an adapter, and what the adapter tells it: work, receives and reports.
-//! Checkers judge a run by these words alone, so they promise to say everything that a program could notice.
-//! They refuse to know wire formats beyond the names that verbs expose.
+//! What a program can request from an adapter, and what the adapter reports: work, receives and reports.
+//! The checkers have nothing but these, so they include everything that a program could notice.
 
 use verbena_stream::{Outcome, Violation};
 use verbena_wire::rdmap::{AtomicOp, Cause, Immediate, Opcode};
 use verbena_wire::{Rsn, Stag, To};
 
-/// A buffer of the peer, or of our own, that a work request names.
+/// A location that a work request names, of the peer or local.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spot {
     /// The region.
@@ -20,16 +19,16 @@ pub struct Spot {
 pub enum Work {
     /// RDMA Write, with immediate data or without.
     Write {
-        /// Where it goes.
+        /// The destination.
         at: Spot,
-        /// What goes there.
+        /// The bytes.
         payload: Vec<u8>,
         /// Immediate data behind it: a second message that consumes a receive.
         immediate: Option<Immediate>,
     },
     /// A Send.
     Send {
-        /// What is sent.
+        /// The bytes.
         payload: Vec<u8>,
         /// With a solicited event.
         solicited: bool,
@@ -42,24 +41,24 @@ pub enum Work {
     Read {
         /// The peer's buffer.
         source: Spot,
-        /// Our buffer.
+        /// The local buffer.
         sink: Spot,
         /// Bytes.
         len: u32,
-        /// Without naming the sink on the wire (docs/extensions.md).
+        /// Without the sink on the wire (docs/extensions.md).
         v2: bool,
     },
     /// An atomic operation on eight bytes.
     Atomic {
         /// The peer's word.
         at: Spot,
-        /// What to do.
+        /// The operation.
         op: AtomicOp,
     },
 }
 
 impl Work {
-    /// It takes one of the peer's receives.
+    /// Whether it consumes a receive of the peer.
     pub fn wants_receive(&self) -> bool {
         match self {
             Work::Write { immediate, .. } => immediate.is_some(),
@@ -68,12 +67,12 @@ impl Work {
         }
     }
 
-    /// It waits for data from the peer.
+    /// Whether it has a response.
     pub fn wants_response(&self) -> bool {
         matches!(self, Work::Read { .. } | Work::Atomic { .. })
     }
 
-    /// Payload bytes it moves, either way.
+    /// Payload bytes that it moves, in either direction.
     pub fn bytes(&self) -> usize {
         match self {
             Work::Write { payload, .. } | Work::Send { payload, .. } => payload.len(),
@@ -83,14 +82,14 @@ impl Work {
     }
 }
 
-/// How a work request ended.
+/// The status of a work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// The peer has executed it.
     Acked,
     /// The peer has executed it; the word was this before.
     Fetched(u64),
-    /// The link has taken its bytes, and a standard peer says no more than that.
+    /// The link has accepted its bytes; a standard peer reports no more.
     Accepted,
     /// The peer refused it and ended the stream.
     Refused(Cause),
@@ -98,12 +97,12 @@ pub enum Status {
     RnrExceeded,
     /// The stream ended first.
     Flushed,
-    /// The peer does not take this kind of work; nothing was sent.
+    /// The peer does not support this kind of work; nothing was sent.
     Unsupported,
 }
 
 impl Status {
-    /// The work was done, as far as can be known.
+    /// Whether the work was done, as far as can be known.
     pub fn is_success(self) -> bool {
         matches!(self, Status::Acked | Status::Fetched(_) | Status::Accepted)
     }
@@ -112,30 +111,30 @@ impl Status {
 /// A message that consumed a receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Received {
-    /// Which receive, as it was numbered when it was supplied.
+    /// The number of the receive.
     pub receive: u64,
-    /// What came.
+    /// The kind of message.
     pub opcode: Opcode,
     /// Payload bytes in the receive.
     pub len: u32,
     /// Immediate data.
     pub immediate: Option<Immediate>,
-    /// An STag of ours that is no longer valid.
+    /// The local STag that was invalidated.
     pub invalidated: Option<Stag>,
     /// Length of the Write directly before an Immediate.
     pub write_len: Option<u32>,
 }
 
-/// Something an adapter tells its program.
+/// A report of an adapter to its program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
     /// The startup is over and the stream begins.
     Established {
-        /// Requests are acknowledged; both sides speak docs/extensions.md.
+        /// Requests are acknowledged; both sides use docs/extensions.md.
         extensions: bool,
         /// Checksums are on.
         crc: bool,
-        /// What the peer's program had to say.
+        /// The peer's private data.
         private_data: Vec<u8>,
     },
     /// The startup did not lead to a stream.
@@ -144,13 +143,13 @@ pub enum Report {
     Completed(u64, Status),
     /// A message consumed a receive.
     Received(Received),
-    /// We had no receive for the peer's request; it must wait.
+    /// There was no receive for the peer's request; it must wait.
     NotReady,
-    /// The peer had no receive for our request.
+    /// The peer had no receive for a request of this side.
     Rnr(Rsn),
-    /// The peer is ready for our request again.
+    /// The peer is ready for that request again.
     Ready(Rsn),
-    /// The peer broke a rule, and was told.
+    /// The peer violated the protocol, and was told.
     Violation(Violation),
     /// The peer ended the stream for this reason.
     Terminated(Cause),

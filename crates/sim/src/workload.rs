@@ -1,6 +1,5 @@
-//! What programs do with connections, by kind; the seed picks the kind and everything below it.
-//! It promises sessions that a conforming pair of adapters carries through, unless a fault was drawn on purpose.
-//! It refuses to judge: the plan and the checkers do.
+//! What programs do with connections, by kind; the seed picks the kind and everything else.
+//! A conforming pair of adapters completes every session, unless a fault was drawn.
 
 mod connect_churn;
 mod mixed;
@@ -19,17 +18,17 @@ use crate::session::{Abilities, Session, abilities, draw_link, draw_profiles};
 /// A kind of workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
-    /// A client asks, a server answers.
+    /// A client sends requests, a server answers.
     RequestResponse,
-    /// One side fills the other's memory.
+    /// One side writes to the other's memory.
     StreamingWrites,
-    /// Reads and atomics at every depth, both ways.
+    /// Reads and atomics at every depth, in both directions.
     ReadStorm,
-    /// Many short connections, some refused, some broken.
+    /// Many short connections, some rejected, some reset.
     ConnectChurn,
     /// Everything at once.
     Mixed,
-    /// Receives that come too late.
+    /// Receives that are posted too late.
     Rnr,
 }
 
@@ -87,7 +86,7 @@ impl FromStr for Workload {
     }
 }
 
-/// One session around a plan: peers, links and perhaps a fault are drawn.
+/// One session with a plan: peers, links and perhaps a fault are drawn.
 fn one(rng: &mut Rng, plan: impl Fn(Builder, &Abilities, usize) -> Plan) -> Session {
     let profiles = draw_profiles(rng);
     session_with(rng, profiles, plan)
@@ -116,7 +115,7 @@ fn session_with(
     let mut reset_after = None;
     match rng.below(10) {
         0 | 1 => reset_after = Some(rng.range(0, bytes as u64 + 500)),
-        // Without checksums a flipped bit is simply other data.
+        // Without checksums a flipped bit is not detected.
         2..=4 if can.crc => {
             let flip = Ratio::per_mille(rng.pick(&[1, 5, 30]));
             links[rng.below(2) as usize].flip = flip;
@@ -131,7 +130,7 @@ fn session_with(
     }
 }
 
-/// A length, with a liking for the edges of segments.
+/// A length, often at the edges of segments.
 fn draw_len(rng: &mut Rng, most: usize) -> usize {
     let len = match rng.below(8) {
         0 => 0,

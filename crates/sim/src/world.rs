@@ -1,6 +1,6 @@
 //! The event loop: two actors, two links, one clock, and the programs that follow their plan.
-//! It promises that a session and a stream of chance decide every step, and writes down all that happened.
-//! It refuses to know protocols: it moves bytes, time and requests, nothing else.
+//! A session and a random generator determine every step, and everything that happens is recorded. The loop moves bytes, time and
+//! requests, and knows no protocol.
 
 mod event;
 mod program;
@@ -20,11 +20,11 @@ use crate::session::Session;
 use crate::work::Report;
 use program::Program;
 
-/// More rounds than any lawful session needs. One that is refused for each of its receives sends nearly all of its
-/// bytes anew each time, in pieces of a few bytes: more than three million rounds are lawful (seed 118719).
+/// More rounds than any valid session needs. A session with an RNR for each of its receives sends nearly all of its
+/// bytes again each time, in chunks of a few bytes: more than three million rounds are valid (seed 118719).
 const MAX_ROUNDS: u64 = 12_000_000;
 
-/// A connection being simulated.
+/// A simulated connection.
 pub struct World<A> {
     clock: Clock,
     actors: [A; 2],
@@ -38,7 +38,7 @@ pub struct World<A> {
 }
 
 impl World<Peer> {
-    /// A world with our own peer at both ends.
+    /// A simulation with the peer of this crate at both ends.
     pub fn of_peers(session: Session, rng: &mut Rng, start: Time) -> World<Peer> {
         let [a, b] = session.profiles.clone();
         let [ra, rb] = [0, 1].map(|k| session.plan.sides[k].regions.clone());
@@ -51,7 +51,7 @@ impl World<Peer> {
 }
 
 impl<A: Actor> World<A> {
-    /// A world around two actors: the initiator first.
+    /// A simulation of two actors: the initiator first.
     pub fn new(session: Session, actors: [A; 2], rng: &mut Rng, start: Time) -> World<A> {
         let mut clock = Clock::default();
         clock.advance_to(start);
@@ -70,16 +70,16 @@ impl<A: Actor> World<A> {
         }
     }
 
-    /// Runs until nothing will happen any more.
+    /// Runs until nothing happens any more.
     ///
     /// # Panics
-    /// If the actors keep each other busy for ever.
+    /// If the actors do not become idle.
     pub fn run(mut self) -> Transcript {
         self.run_on();
         self.into_transcript()
     }
 
-    /// As [`run`](World::run), but leaves the world to its owner, who may want to see how far it came.
+    /// Like [`run`](World::run), without consuming the world, so that the caller can inspect it.
     pub(crate) fn run_on(&mut self) {
         let mut rounds = 0;
         loop {
@@ -95,7 +95,7 @@ impl<A: Actor> World<A> {
         }
     }
 
-    /// One round at the present moment; false when nothing moved.
+    /// One round at the current time; false when nothing moved.
     fn round(&mut self) -> bool {
         let mut moved = false;
         for side in 0..2 {
@@ -125,7 +125,7 @@ impl<A: Actor> World<A> {
         moved
     }
 
-    /// One piece arrives, or the end does.
+    /// One chunk arrives, or the end of the stream.
     fn arrive(&mut self, side: usize) -> bool {
         let now = self.clock.now();
         if let Some(bytes) = self.links[1 - side].arrive(now) {
@@ -172,7 +172,7 @@ impl<A: Actor> World<A> {
 
     fn send(&mut self, side: usize, bytes: &[u8], now: Time) {
         self.note(side, What::Sent(bytes.len()));
-        // Startup frames carry no checksum: bits are flipped only behind them.
+        // Startup frames have no checksum: bits are flipped only behind them.
         let streaming = self.programs.iter().all(Program::is_established);
         self.tapes[side].extend(bytes);
         self.links[side].send(bytes, streaming, now);
@@ -194,7 +194,7 @@ impl<A: Actor> World<A> {
         }
     }
 
-    /// Both programs have done all they intended: the initiator closes.
+    /// When both programs have finished their plan, the initiator closes.
     fn part(&mut self) -> bool {
         if self.asked_to_close || !self.programs.iter().all(Program::is_done) {
             return false;

@@ -1,6 +1,5 @@
-//! The command's manners: summary, exit codes, help, and the capture.
-//! It promises that a script can rely on them.
-//! What the seeds show is tested elsewhere.
+//! The command-line interface: summary, exit codes, help, and the capture.
+//! Scripts rely on them. The seeds are tested elsewhere.
 
 use std::process::{Command, Output};
 

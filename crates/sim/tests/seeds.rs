@@ -1,6 +1,5 @@
-//! Seeds that run with every `cargo test`: the kept ones, each named by the bug it found, and a first handful.
-//! They promise that every workload is among them.
-//! The long run is `cargo xtask sim`.
+//! Seeds that run with every `cargo test`: the kept ones, each named by the bug it found, and the first few.
+//! Every workload is among them. The long run is `cargo xtask sim`.
 
 use verbena_sim::adapters;
 use verbena_sim::run::{Tally, run};
@@ -49,7 +48,7 @@ fn kept_split_seeds_pass() {
     });
 }
 
-/// Runs every seed of a list, of which there are at least so many.
+/// Runs every seed of a list, which must have at least `least`.
 fn replay(kept: &str, least: usize, run: impl Fn(u64) -> Result<Tally, String>) {
     let mut count = 0;
     for line in kept.lines().filter(|l| !l.starts_with('#')) {
@@ -72,7 +71,7 @@ fn the_first_sixty_seeds_pass() {
             Err(failure) => panic!("{failure}"),
         }
     }
-    // A run in which nothing happens passes too: see that something did.
+    // A run in which nothing happens passes, too: check that something did.
     assert!(all.works > 500 && all.messages > 300, "{all}");
     assert!(all.rnrs > 0 && all.resets > 0 && all.flips > 0, "{all}");
 }
@@ -88,10 +87,10 @@ fn every_workload_passes_its_first_seeds() {
     }
 }
 
-/// Something that can be told from a report.
+/// A property of a report.
 type Sign = fn(&Report) -> bool;
 
-/// Each of these must happen somewhere in the first seeds, or the workloads do not reach what they were made for.
+/// Each of these must occur in the first seeds, or the workloads do not cover what they were made for.
 #[test]
 fn the_workloads_reach_every_kind_of_end() {
     let ends: [(&str, Sign); 8] = [

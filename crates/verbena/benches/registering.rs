@@ -1,6 +1,6 @@
-//! V5: what registering a lot of memory costs a program, at once and by the control queue pair.
+//! V5: the cost of registering a large memory for a program, at once and in the background through the control queue pair.
 //! It prints the time until the call returns, the time until the first write that needs the memory has completed, and what
-//! another connection of the same adapter did meanwhile. It refuses to judge; docs/performance.md keeps the record.
+//! another connection of the same adapter did meanwhile. Nothing is asserted; docs/performance.md has the results.
 
 #![allow(missing_docs, reason = "a program, not a library")]
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on says why")]
@@ -13,7 +13,7 @@ use verbena::{Access, Cq, Device, Error, Memory, Pd, Qp, QpOptions, Status};
 
 const BYTES: usize = 1 << 30;
 const ROUNDS: usize = 7;
-/// What the other connection writes, again and again.
+/// Length of the writes on the other connection.
 const SMALL: usize = 64;
 
 struct Link {
@@ -43,7 +43,7 @@ fn link(pd: &Pd, device: &Device) -> Result<Link, Error> {
 }
 
 impl Link {
-    /// Writes the front of `from` to the peer, and waits for the end.
+    /// Writes the first `len` bytes of `from` to the peer, and waits until that has completed.
     fn write(&self, from: &Memory, len: usize) -> Result<(), Error> {
         let remote = self.target.place(0)?;
         let immediate = None;

@@ -1,4 +1,4 @@
-//! Two programs connect a queue pair each by hand: a line of text each way over a plain TCP socket, then RDMA.
+//! Two programs connect a queue pair each out of band: one line of text in each direction over a plain TCP socket, then RDMA.
 //! Run it without arguments for both sides in one process, or with `server [ADDR]` and `client ADDR` on two machines.
 
 use std::io::{BufRead, BufReader, Write};
@@ -16,7 +16,7 @@ fn pattern() -> Vec<u8> {
     (0..BYTES).map(|i| (i ^ (i >> 8)) as u8).collect()
 }
 
-/// What one side has.
+/// The objects of one side.
 struct Side {
     qp: Qp,
     cq: Cq,
@@ -46,7 +46,7 @@ impl Side {
         })
     }
 
-    /// Tells the peer our names, and hears its; any other means would do.
+    /// Exchanges names with the peer; any other channel would do.
     fn exchange(&self, socket: &TcpStream) -> Result<RemoteMemory> {
         let handle = self.memory.remote().to_bytes();
         let hex: String = handle.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -70,11 +70,11 @@ impl Side {
     }
 }
 
-/// Waits until it is told that all is there.
+/// Waits for the message that all bytes were written.
 fn serve(socket: &TcpStream) -> Result<()> {
     let side = Side::new(socket)?;
     side.exchange(socket)?;
-    // In time also if the peer was faster: without a receive its message waits.
+    // May be posted after the peer's message: without a receive that message waits.
     let receive = RecvWr {
         id: 1,
         scatter: &[],
@@ -86,7 +86,7 @@ fn serve(socket: &TcpStream) -> Result<()> {
     side.memory.read_at(0, &mut got)?;
     assert!(got == pattern(), "every byte is right");
     println!("{BYTES} bytes came from {:?}", side.qp.peer());
-    // The end of the socket tells the peer that we have seen it.
+    // Closing the socket tells the peer that the bytes were checked.
     Ok(())
 }
 

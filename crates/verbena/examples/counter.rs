@@ -1,4 +1,4 @@
-//! A counter in one process that others add to by remote atomics; its owner does nothing meanwhile.
+//! A counter in the memory of one process that others increment by remote atomics, without work for its owner.
 //! Run it without arguments for both sides in one process, or with `server [ADDR]` and `client ADDR`.
 
 use verbena::{Access, Device, Error, Listener, Memory, Remote, RemoteMemory};
@@ -6,12 +6,12 @@ use verbena::{Access, Device, Error, Listener, Memory, Remote, RemoteMemory};
 const CLIENTS: u64 = 4;
 const EACH: u64 = 500;
 
-/// Shares the counter with everybody who comes, until all have left.
+/// Gives the handle of the counter to every client, until all have disconnected.
 fn serve(listener: &Listener, counter: &Memory, clients: u64) -> Result<u64, Error> {
     let handle = counter.remote_value::<u64>(0)?.memory().to_bytes();
     let mut connections = Vec::new();
     for _ in 0..clients {
-        // The handle travels with the answer to the request: no message is needed.
+        // The handle is private data of the accept, so no message is needed.
         connections.push(listener.next().wait()?.accept(&handle).wait()?);
     }
     for connection in connections {
@@ -24,7 +24,7 @@ fn serve(listener: &Listener, counter: &Memory, clients: u64) -> Result<u64, Err
 fn count(to: &str) -> Result<(), Error> {
     let connection = Device::open()?.connect(to).wait()?;
     let counter: Remote<u64> = RemoteMemory::from_bytes(connection.private_data())?.value(0)?;
-    // All at once; each says which number was its own.
+    // All at once; each returns a distinct number.
     let adds: Vec<_> = (0..EACH)
         .map(|_| connection.fetch_add(&counter, 1))
         .collect();

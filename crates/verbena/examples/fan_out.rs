@@ -1,5 +1,5 @@
-//! A publisher that sends every piece of news to all of its subscribers through one shared send queue.
-//! Its memory for requests is that of one queue, however many subscribe; and one that stops listening is let go.
+//! A publisher that sends every item to all subscribers through one shared send queue.
+//! Its memory for requests is that of one queue, whatever the number of subscribers; one that stops receiving is failed.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use verbena::{Access, Cq, Device, Error, Memory, Qp, QpOptions, Ssq, SsqOptions,
 
 const SUBSCRIBERS: usize = 16;
 const NEWS: u64 = 200;
-/// Requests of the one queue, for all subscribers.
+/// Requests of the shared queue, for all subscribers.
 const REQUESTS: usize = 64;
 const RECEIVES: usize = 32;
 const ITEM: usize = 16;
@@ -19,7 +19,7 @@ const SEND: SendOp = SendOp::Send {
     immediate: None,
 };
 
-/// Listens until all news has come, and checks each item; the lazy one takes a few and then no more.
+/// Receives until all items have arrived, and checks each; the lazy subscriber stops after a few.
 fn subscribe(qp: &Qp, cq: &Cq, memory: &Memory, lazy: bool) -> Result<u64, Error> {
     let mut completions = [BLANK; 16];
     let mut next = 0;
@@ -44,7 +44,7 @@ fn receive(qp: &Qp, memory: &Memory, id: u64) -> Result<(), Error> {
     Ok(posted.map_err(|(_, error)| error)?)
 }
 
-/// Sends all news to all channels. Returns how many requests did not reach their subscriber.
+/// Sends all items to all channels. Returns how many requests did not reach their subscriber.
 fn publish(ssq: &Ssq, sent: &Cq, channels: &[Qp]) -> Result<u64, Error> {
     let total = NEWS * channels.len() as u64;
     let (mut posted, mut ended, mut lost) = (0, 0, 0);
@@ -67,7 +67,7 @@ fn publish(ssq: &Ssq, sent: &Cq, channels: &[Qp]) -> Result<u64, Error> {
         }
         let n = sent.wait(&mut completions)?;
         for wc in &completions[..n] {
-            // One queue, one order: no matter who answered first.
+            // One order for the queue, whichever subscriber answered first.
             assert_eq!(wc.id, ended, "completions come in the order of posting");
             ended += 1;
             lost += u64::from(wc.status != Status::Success);
@@ -108,7 +108,7 @@ fn main() -> Result<(), Error> {
         listener.next().wait()?.accept_on(&qp, b"")?.wait()?;
         joining.wait()?;
         channels.push(channel);
-        // One of them stops listening after a while, and does not say so.
+        // One of them stops receiving after a while, without notice.
         let lazy = at == 3;
         listening.push(thread::spawn(move || {
             let heard = subscribe(&qp, &cq, &memory, lazy);
@@ -121,7 +121,7 @@ fn main() -> Result<(), Error> {
     let took = begin.elapsed();
     let mut heard = 0;
     for one in listening {
-        // Its queue pair stays until here: who hangs up early is another story.
+        // Its queue pair is kept until here, so that no subscriber disconnects early.
         let (count, _qp) = one.join().expect("a subscriber failed");
         heard += count?;
     }

@@ -1,5 +1,5 @@
-//! A file goes straight into the memory of its receiver, by RDMA writes; one message says how long it is, another that it is there.
-//! Run it without arguments for both sides in one process (a file of its own making), or with `server FILE [ADDR]` and
+//! Transfers a file to the memory of its receiver by RDMA writes; one message carries its length, another tells that it is complete.
+//! Run it without arguments for both sides in one process (with a generated file), or with `server FILE [ADDR]` and
 //! `client FILE ADDR`.
 
 use std::fs;
@@ -8,10 +8,10 @@ use std::path::Path;
 use verbena::{Access, Connection, Device, Error, RemoteMemory};
 
 const PIECE: usize = 256 << 10;
-/// Pieces under way at once.
+/// Writes outstanding at once.
 const WINDOW: usize = 8;
 
-/// Makes room as long as the sender says, lets it write, and keeps the bytes.
+/// Allocates memory of the length that the sender announces, lets it write, and returns the bytes.
 fn receive(connection: &Connection) -> Result<Vec<u8>, Error> {
     let device = connection.device();
     let (received, message) = connection.recv(device.buffer(8)?).wait();
@@ -57,7 +57,7 @@ fn send(connection: &Connection, bytes: &[u8]) -> Result<(), Error> {
     for one in under_way {
         one.wait().0?;
     }
-    // Everything is there: the writes came before this.
+    // The writes were placed before this message is delivered.
     connection.send(spare).wait().0
 }
 

@@ -1,8 +1,8 @@
-//! A key-value store whose readers ask nobody: they read the table where it lies, one-sided.
+//! A key-value store whose clients read the table directly, by one-sided reads.
 //! Run it without arguments for both sides in one process, or with `server [ADDR]` and `client ADDR`.
 //!
-//! Each bucket has a version in front of its value: odd while the owner changes it. A reader that finds an odd version,
-//! or another one when it looks again, tries once more.
+//! Each bucket has a version in front of its value, which is odd while the owner changes the value. A reader that finds an odd
+//! version, or another one when it reads it again, retries.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,12 +16,12 @@ fn bucket_of(key: u64) -> u64 {
     (key % BUCKETS) * BUCKET
 }
 
-/// Every byte of a value says which key and which round it is of.
+/// A value whose bytes all depend on key and round.
 fn value_of(key: u64, round: u64) -> [u8; VALUE] {
     core::array::from_fn(|i| (key as u8) ^ (round as u8).wrapping_mul(7) ^ i as u8)
 }
 
-/// The owner's side: plain stores, no messages.
+/// The owner's side: local stores, no messages.
 fn put(table: &Memory, key: u64, round: u64) -> Result<(), Error> {
     let at = bucket_of(key) as usize;
     table.fetch_add(at, 1)?;
@@ -31,7 +31,7 @@ fn put(table: &Memory, key: u64, round: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// The reader's side: the bucket, then its version once more.
+/// The reader's side: reads the bucket, then its version once more.
 fn get(connection: &Connection, table: &RemoteMemory, key: u64) -> Result<u64, Error> {
     let bucket = table.slice(bucket_of(key), BUCKET)?;
     let mut buf = connection.device().buffer(BUCKET as usize)?;
@@ -92,7 +92,7 @@ fn main() -> Result<(), Error> {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let reader = alone.then(|| scope.spawn(|| look_up(&Device::open()?.connect(to).wait()?)));
-        // The owner goes on changing what is being read.
+        // The owner changes the table while it is read.
         scope.spawn(|| {
             for round in 2.. {
                 for key in 0..BUCKETS {

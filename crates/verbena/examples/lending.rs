@@ -1,5 +1,5 @@
-//! A client that lends a server one buffer per question: registered and sent in one request, good for one answer.
-//! Nothing is registered by a call and nothing is taken back: the answer that fills the buffer also ends the loan.
+//! A client that grants a server write access to one buffer per request: registered and sent in one work request, valid for one answer.
+//! No call registers or deregisters the buffer: the write that fills it also invalidates the registration (one-touch).
 
 use verbena::low::{
     BLANK, Data, Flags, OnFailure, QpState, RecvWr, Registration, SendOp, SendWr, Wc,
@@ -9,7 +9,7 @@ use verbena::{Access, Cq, Device, Error, Memory, Pd, Qp, QpOptions, RemoteMemory
 const QUESTIONS: usize = 1000;
 const ANSWER: usize = 4096;
 
-/// A side of the connection: its sends and its receives complete in queues of their own.
+/// One side of the connection, with separate queues for send and receive completions.
 struct Side {
     qp: Qp,
     sent: Cq,
@@ -20,7 +20,7 @@ impl Side {
     fn new(device: &Device, pd: &Pd, options: QpOptions) -> Result<Side, Error> {
         let (sent, received) = (device.cq(64)?, device.cq(64)?);
         let qp = Qp::new(pd, &sent, &received, options)?;
-        // The first message may come with the connection, and its receive is posted before.
+        // The first message may arrive with the connection, so its receive is posted before.
         qp.modify(QpState::Init);
         Ok(Side { qp, sent, received })
     }
@@ -44,7 +44,7 @@ fn post(qp: &Qp, op: SendOp, data: Data<'_>) -> Result<(), Error> {
     Ok(qp.post_send(&[wr]).map_err(|(_, error)| error)?)
 }
 
-/// Answers questions: each brings a handle, and the answer goes there. Then it breaks the rule.
+/// Answers requests: each carries a handle, to which the answer is written. Then it writes to a handle a second time, which fails.
 fn serve(side: &Side, memory: &Memory) -> Result<Status, Error> {
     let mut lent = None;
     for question in 0..QUESTIONS {

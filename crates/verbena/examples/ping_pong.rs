@@ -1,4 +1,4 @@
-//! Two programs send one message to and fro and say how long that takes.
+//! Two programs exchange one message in turn and print how long that takes.
 //! Run it without arguments for both sides in one process, or with `server [ADDR]` and `client ADDR` on two machines.
 
 use std::time::Instant;
@@ -13,7 +13,7 @@ fn serve(connection: &Connection) -> Result<(), Error> {
     for _ in 0..ROUNDS {
         let (received, mut message) = connection.recv(buf).wait();
         received?;
-        // The answer says that it is one.
+        // Marks it as an answer.
         message[0] ^= 0xff;
         let (sent, message) = connection.send(message).wait();
         sent?;
@@ -31,7 +31,7 @@ fn play(connection: &Connection) -> Result<(), Error> {
     for round in 0..ROUNDS {
         ping.set_len(BYTES)?;
         ping.fill(round as u8);
-        // Posted first, so that the answer finds it.
+        // Posted first, so that the answer finds a receive.
         let receiving = connection.recv(pong);
         let (sent, sent_buf) = connection.send(ping).wait();
         sent?;

@@ -1,5 +1,5 @@
-//! Two consumers of one adapter, each with its own queue pairs, completion queue, handler and processor (N10): messages
-//! between processes that must arrive soon, and storage that moves bulk. What each handler saw is printed at the end.
+//! Two consumers of one adapter, each with its own queue pairs, completion queue, handler and processor (N10): latency-sensitive
+//! messages between processes, and storage that transfers bulk data. The program prints what each handler observed.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ const LIMITS: Limits = Limits {
     inline: 64,
 };
 
-/// What a handler saw.
+/// What a handler observed.
 #[derive(Default)]
 struct Seen {
     told: AtomicU64,
@@ -35,7 +35,7 @@ struct Seen {
     more: Condvar,
 }
 
-/// A consumer of the adapter: a completion queue, and a handler of its own that empties it.
+/// A consumer of the adapter: a completion queue, and its own handler, which drains it.
 struct Consumer {
     name: &'static str,
     seen: Arc<Seen>,
@@ -60,7 +60,7 @@ impl Consumer {
             if let (Some(here), Ok(mut all)) = (processor(), notes.processors.lock()) {
                 all.insert(here);
             }
-            // Armed again first, so that whatever the last poll misses is told.
+            // Armed before the last poll, so that completions after it cause a notification.
             queue.arm(arm);
             notes.empty(&queue);
         });
@@ -78,7 +78,7 @@ impl Consumer {
         })
     }
 
-    /// So many completions, each of them a success.
+    /// Waits for `count` completions, which must all be successful.
     fn take(&self, count: usize) -> Vec<Wc> {
         let end = Instant::now() + PATIENCE;
         let mut taken = self.seen.taken.lock().expect("nobody failed");
@@ -129,7 +129,7 @@ impl Seen {
     }
 }
 
-/// Two queue pairs of one consumer, connected: the near one asks, the far one answers.
+/// Two connected queue pairs of one consumer: the near one requests, the far one answers.
 struct Joined {
     near: Qp,
     far: Qp,
@@ -172,8 +172,8 @@ fn message(id: u64, flags: Flags, bytes: &[u8]) -> SendWr<'_> {
     }
 }
 
-/// A small message each way and back, as processes talk to each other. Requests are answered by polling; answers are solicited
-/// and reach the consumer by its handler.
+/// Round trips of small messages between two processes. Requests are received by polling; answers are solicited
+/// and delivered through the consumer's handler.
 fn messages(device: &Device, consumer: &Consumer, rounds: u64) -> Result<Vec<Duration>, Error> {
     let served = device.cq(64)?;
     let two = joined(device, consumer, &served, 4096)?;
@@ -185,7 +185,7 @@ fn messages(device: &Device, consumer: &Consumer, rounds: u64) -> Result<Vec<Dur
         two.near.post_recv(&[receive(&answer)]).map_err(|e| e.1)?;
         let began = Instant::now();
         let words = round.to_be_bytes();
-        // Without a completion of its own: the answer says that it came.
+        // Unsignaled: the answer implies that it was delivered.
         let ask = [message(round, Flags::default(), &words)];
         two.near.post_send(&ask).map_err(|e| e.1)?;
         let mut one = [BLANK];
@@ -205,7 +205,7 @@ fn messages(device: &Device, consumer: &Consumer, rounds: u64) -> Result<Vec<Dur
 const BLOCK: usize = 256 << 10;
 const BLOCKS: usize = 8;
 
-/// Blocks written and read back, as storage does it; every byte is checked.
+/// Blocks written and read back, as storage does; every byte is checked.
 fn blocks(device: &Device, consumer: &Consumer, rounds: u64) -> Result<usize, Error> {
     let served = device.cq(64)?;
     let two = joined(device, consumer, &served, 3 * BLOCKS * BLOCK)?;
@@ -233,7 +233,7 @@ fn blocks(device: &Device, consumer: &Consumer, rounds: u64) -> Result<usize, Er
                 remote,
                 local_invalidate: None,
             };
-            // A read is answered after the writes before it were placed.
+            // A read is served after the writes before it were placed.
             let list = [
                 request(write, Flags::SIGNALED, &from),
                 request(read, Flags::SIGNALED, &to),
@@ -270,7 +270,7 @@ fn main() -> Result<(), Error> {
     };
     let soon = at(first, Class::Latency, Moderation::Off);
     let ipc = Consumer::new(&device, "messages", Arm::Solicited, soon)?;
-    // Storage would rather be told seldom.
+    // Storage prefers fewer notifications.
     let seldom = Hold {
         count: 4,
         delay: Duration::from_micros(200),
@@ -295,7 +295,7 @@ fn main() -> Result<(), Error> {
     assert_eq!(ipc.report(), [first]);
     assert_eq!(storage.report(), [last]);
 
-    // N8: nothing is under way any more.
+    // N8: nothing is outstanding any more.
     let ended = device.shut_down(Duration::from_secs(5))?;
     println!(
         "shut down: {} queue pairs done, {} flushed",

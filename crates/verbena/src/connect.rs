@@ -1,6 +1,6 @@
-//! Connecting from this side: choices, then a connection in the making.
-//! It promises that one that is dropped half-way leaves nothing behind, and that the peer's private data is kept.
-//! It refuses to try again by itself; who was not heard decides what to do.
+//! Connecting as the initiator: [`Dial`] holds the options, [`Connecting`] is the connection attempt.
+//! Dropping a [`Connecting`] gives the attempt up and closes its queue pair; the peer's private data is kept for the [`Connection`].
+//! A failed attempt is not retried: the caller decides.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -13,7 +13,7 @@ use crate::endpoint::{Depths, Endpoint};
 use crate::error::Error;
 use crate::promise::Joining;
 
-/// Choices for a connection to be; made by [`Device::dial`].
+/// Options of a connection attempt; made by [`Device::dial`].
 ///
 /// ```
 /// # let device = verbena::Device::open()?;
@@ -37,7 +37,7 @@ impl Dial {
         }
     }
 
-    /// How many operations of each kind are under way at once; more wait in line. 128 if nothing is said.
+    /// How many operations of each direction are posted at once; more wait in a queue. The default is 128.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -53,7 +53,7 @@ impl Dial {
         self
     }
 
-    /// All depths, each by itself.
+    /// Sets all depths individually.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -66,7 +66,7 @@ impl Dial {
         self
     }
 
-    /// Connects to whoever listens there.
+    /// Connects to the listener at this address. All errors are reported by [`Connecting::wait`].
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -82,7 +82,7 @@ impl Dial {
     }
 }
 
-/// A connection in the making. With the feature `async` it is a future.
+/// A connection attempt under way. With the feature `async` it is a future.
 ///
 /// ```
 /// # let device = verbena::Device::open()?;
@@ -118,7 +118,7 @@ impl Connecting {
         Connecting(State::Failed(error))
     }
 
-    /// Waits until both sides have agreed.
+    /// Waits until both sides have completed the startup. Fails if the address cannot be resolved or reached, or if the peer rejects.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;

@@ -1,7 +1,7 @@
-//! The high layer: a connection whose operations take a buffer and give it back.
-//! It promises that a handle's bounds, rights and alignment are checked before anything is sent, that operations of one
-//! kind run in the order in which they were begun, and that dropping the connection ends them all with their buffers
-//! returned. It refuses to block: every call begins something and returns a [`Pending`].
+//! The high layer: a connection whose operations take a buffer and return it.
+//! Bounds, rights and alignment of a remote handle are checked before anything is sent, and operations of one direction are posted in
+//! the order in which they were begun. No operation blocks: each returns a [`Pending`]. Dropping the connection ends them all and
+//! returns their buffers.
 
 mod one_sided;
 mod pieces;
@@ -20,10 +20,10 @@ use crate::ops::{Ask, Gain, Kept};
 use crate::pending::{Finish, Pending};
 use crate::shared::Shared;
 
-/// A result and the buffer of the operation, which comes back whatever the result is.
+/// A result and the buffer of the operation, which is returned on success and on failure.
 pub type Returned<T> = (Result<T, Error>, Buf);
 
-/// What a receive brought, besides the bytes in its buffer.
+/// The result of a receive, besides the bytes in its buffer.
 ///
 /// ```
 /// let received = verbena::Received { len: 5, immediate: Some(7) };
@@ -31,7 +31,7 @@ pub type Returned<T> = (Result<T, Error>, Buf);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Received {
-    /// Bytes of the message; those of a write with immediate data are in the memory that it wrote, not in the buffer.
+    /// Length of the message in bytes; the payload of a write with immediate data is in the memory that it wrote, not in the buffer.
     pub len: usize,
     /// The peer's immediate data.
     pub immediate: Option<u32>,
@@ -39,8 +39,8 @@ pub struct Received {
 
 /// A connection. All calls take `&self`, so threads and tasks can share it.
 ///
-/// Operations begin at once, in order; beyond the connection's depth they wait in line. When it is dropped, unfinished
-/// operations end with [`Error::Closed`]; [`close`](Connection::close) waits for those that send.
+/// Operations begin at once, in order; beyond the connection's depth they wait in a queue. When the connection is dropped,
+/// unfinished operations end with [`Error::Closed`]; [`close`](Connection::close) waits for sends, writes, reads and atomics.
 ///
 /// ```
 /// # let device = verbena::Device::open()?;
@@ -58,7 +58,7 @@ pub struct Received {
 /// # Ok::<(), verbena::Error>(())
 /// ```
 pub struct Connection {
-    /// Its operations end when this is dropped.
+    /// Dropping it ends all operations.
     pub(crate) end: Endpoint,
     peer: SocketAddr,
     private_data: Vec<u8>,
@@ -87,7 +87,7 @@ impl Connection {
         &self.end.shared.device
     }
 
-    /// Who is at the other end.
+    /// The peer's address.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -101,7 +101,7 @@ impl Connection {
         self.peer
     }
 
-    /// What the peer said when it connected or accepted.
+    /// The private data that the peer sent when it connected or accepted.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -115,7 +115,7 @@ impl Connection {
         &self.private_data
     }
 
-    /// The peer ended the connection. Messages that came before can still be received.
+    /// Whether the peer has ended the connection. Messages that arrived before can still be received.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -129,7 +129,7 @@ impl Connection {
         self.end.shared.has_peer_left()
     }
 
-    /// Says what the peer may do through this connection; everything that the memory's rights allow if nothing is said.
+    /// Sets which operations the peer may perform through this connection; by default all that the memory's access rights allow.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -144,7 +144,8 @@ impl Connection {
         self.end.shared.with_qp(|qp| qp.enable(enabled));
     }
 
-    /// Sends the buffer's bytes as one message. It is done when the peer has received it.
+    /// Sends the buffer's bytes as one message. It completes when the peer has received it; fails with [`Error::TooLong`] if the
+    /// message is longer than the device's limit.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -165,7 +166,7 @@ impl Connection {
         self.outgoing(op, buf)
     }
 
-    /// The same, with a word of immediate data beside it.
+    /// Like [`send`](Connection::send), with 32 bits of immediate data.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -185,10 +186,10 @@ impl Connection {
         self.outgoing(op, buf)
     }
 
-    /// Receives the next message: its bytes are the returned buffer's.
+    /// Receives the next message; the length of the returned buffer is that of the bytes placed in it.
     ///
-    /// If an earlier `recv` was dropped before its message came, this one takes its place: the message comes back in
-    /// the buffer that the earlier call gave, and this call's is freed.
+    /// If an earlier `recv` was dropped before its message arrived, this call takes over that receive: the message is returned in
+    /// the buffer of the earlier call, and the buffer of this call is freed.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -205,7 +206,7 @@ impl Connection {
         self.end.recv(buf)
     }
 
-    /// Waits until everything that was begun to be sent, written or read has ended, then closes.
+    /// Waits until all sends, writes, reads and atomics that were begun have ended, then closes the connection.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -244,7 +245,7 @@ impl Received {
     }
 }
 
-/// The message's length becomes the buffer's.
+/// Sets the buffer's length to the bytes placed in it.
 pub(crate) fn received(
     _: &Shared,
     end: Result<Gain, Error>,

@@ -1,6 +1,6 @@
 //! A completion queue of the low layer: poll into an array, or sleep until there is something to poll.
-//! It promises that who arms, polls once more and then sleeps is woken, by its descriptor or by [`Cq::wait`].
-//! It refuses to allocate and to interpret completions.
+//! A thread that arms the queue, polls once more and then sleeps is woken, by the descriptor or in [`Cq::wait`].
+//! Polling does not allocate and does not interpret completions.
 
 mod bare;
 
@@ -19,10 +19,10 @@ use verbena_nic::{Arm, Wc};
 use crate::device::Inner;
 use crate::error::Error;
 
-/// How long a thread polls before it goes to sleep: about what waking it would take.
+/// How long a thread polls before it sleeps: about as long as waking it would take.
 pub(crate) const SPIN: Duration = Duration::from_micros(50);
 
-/// A completion queue. Its descriptor is readable when it was armed and has got a completion since.
+/// A completion queue with a descriptor, which is readable when the queue was armed and has received a completion since.
 ///
 /// ```
 /// use verbena::low::{Arm, BLANK};
@@ -50,8 +50,8 @@ impl Cq {
         Ok(Cq { bare, channel })
     }
 
-    /// Takes one notification off the descriptor, waiting for it unless the program made the descriptor non-blocking;
-    /// false if it did and there is none.
+    /// Consumes one notification from the descriptor. Blocks until there is one; if the program made the descriptor non-blocking,
+    /// returns false instead.
     ///
     /// ```no_run
     /// # let cq = verbena::Device::open()?.cq(64)?;
@@ -64,8 +64,8 @@ impl Cq {
         Ok(self.bare.queue.wait(&self.channel)?)
     }
 
-    /// Sleeps until the armed queue tells of a completion, one of the program's own descriptors is ready, or the time is over;
-    /// what feeds the queue is served meanwhile. True if it told; the others are marked in any case.
+    /// Sleeps until the armed queue notifies, one of the program's own descriptors is ready, or the timeout passes; the connections
+    /// that complete in this queue are served meanwhile. Returns true if the queue notified; `others` is updated in any case.
     ///
     /// ```
     /// use std::time::Duration;
@@ -84,9 +84,9 @@ impl Cq {
         Ok(Watched::wait_beside(&self.channel, cq, others, timeout)?)
     }
 
-    /// Sleeps until there is a completion, one of the program's own descriptors is ready, a signal comes or the time is over; what feeds
-    /// the queue is served meanwhile. The queue need not be armed; afterwards it may be. One thread at a time sleeps so: another one that
-    /// armed the queue may not be told.
+    /// Sleeps until there is a completion, one of the program's own descriptors is ready, a signal arrives or the timeout passes; the
+    /// connections that complete in this queue are served meanwhile. The queue need not be armed; afterwards it may be. Only one thread at
+    /// a time may sleep here: another thread that armed the queue may miss its notification.
     ///
     /// ```
     /// use std::time::Duration;
@@ -102,7 +102,7 @@ impl Cq {
         Ok(self.bare.queue.sleep(&self.channel, others, timeout)?)
     }
 
-    /// Takes completions, and waits for one if there is none: polls for a little while, then sleeps.
+    /// Polls completions, and waits for one if there is none: polls for 50 µs, then sleeps.
     ///
     /// ```no_run
     /// # let cq = verbena::Device::open()?.cq(64)?;
@@ -125,7 +125,7 @@ impl Cq {
             if n > 0 {
                 return Ok(n);
             }
-            // A notification of an earlier arming may be left: then this is one round more.
+            // A notification of an earlier arming may be left over: it costs one more iteration.
             self.take_notification()?;
         }
     }

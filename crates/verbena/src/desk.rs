@@ -1,6 +1,6 @@
-//! Desks, where others ask where a datagram queue pair is, and asking there: all that two programs need who know only a UDP port.
-//! It promises that a question is shown once, however often it is repeated on the way, and that whoever asks learns how it ends.
-//! It refuses to answer on the program's behalf.
+//! Service ID resolution for datagram queue pairs: a [`Desk`] answers requests for the number, Q_Key and address of a queue pair at a
+//! UDP port, and [`Device::ask`] sends one. A request is presented once, however often it is retransmitted, and the requester is told
+//! the outcome. The program answers every request itself.
 
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
@@ -10,7 +10,7 @@ use verbena_engine::{DeskCounts, Whereabouts};
 use crate::device::Device;
 use crate::error::Error;
 
-/// A UDP port where others ask where a datagram queue pair is.
+/// A UDP port that answers requests for the location of a datagram queue pair.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -49,7 +49,7 @@ impl Desk {
         })
     }
 
-    /// Where it is.
+    /// Its local address.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -61,8 +61,8 @@ impl Desk {
         self.desk.local()
     }
 
-    /// Opens it: `told` is shown every question, on whatever thread noticed, and must not wait. At most `backlog` questions
-    /// are open at a time; more are not heard, and whoever asks again later may be.
+    /// Starts to accept requests: `told` is called with each of them, on the thread that received it, and must not block. At most
+    /// `backlog` requests are unanswered at a time; more are dropped, and a later retransmission may be accepted.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -80,7 +80,7 @@ impl Desk {
             .open(backlog, move |question| told(Question(question)))?)
     }
 
-    /// What came to it, and what was dropped.
+    /// Counters of requests received and dropped.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -99,7 +99,7 @@ impl fmt::Debug for Desk {
     }
 }
 
-/// A question that waits for an answer; dropped without one, it is refused. It can be answered after its desk is gone.
+/// A request to be answered. If it is dropped, it is refused. It can be answered after its desk was dropped.
 ///
 /// ```
 /// # let device = verbena::Device::open()?;
@@ -111,7 +111,7 @@ impl fmt::Debug for Desk {
 pub struct Question(verbena_engine::Question);
 
 impl Question {
-    /// Who asks.
+    /// The requester's address.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -123,7 +123,7 @@ impl Question {
         self.0.peer()
     }
 
-    /// The desk where it asks.
+    /// The address of the desk that received it.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -135,7 +135,7 @@ impl Question {
         self.0.local()
     }
 
-    /// What it said with its question.
+    /// The private data of the request.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -147,7 +147,7 @@ impl Question {
         self.0.private_data()
     }
 
-    /// Says where the queue pair is. Private data that is too long is an error, and the question is refused.
+    /// Answers with the location of the queue pair. If the private data is too long, fails, and the request is refused.
     ///
     /// ```
     /// # use verbena::{Whereabouts, low::Qpn};
@@ -164,7 +164,7 @@ impl Question {
         Ok(self.0.accept(at, private_data)?)
     }
 
-    /// Says no, with a reason that the peer's program can read; more than fits is cut.
+    /// Refuses, with private data that the requester can read; it is truncated to what fits.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -177,7 +177,7 @@ impl Question {
     }
 }
 
-/// A question on its way; dropped, it ends without a word.
+/// A request under way. Dropping it cancels it, and the callback is not called.
 ///
 /// ```
 /// # let device = verbena::Device::open()?;
@@ -207,7 +207,7 @@ impl Asking {
         })
     }
 
-    /// The address it asks from.
+    /// The address the request is sent from.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -220,7 +220,7 @@ impl Asking {
         self.asking.local()
     }
 
-    /// It has ended, or is about to tell.
+    /// Whether it has ended; the callback may still be about to run.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -240,7 +240,7 @@ impl fmt::Debug for Asking {
 }
 
 impl Device {
-    /// A desk at this address, closed for now; port 0 finds a free one.
+    /// Binds a desk to this address; it accepts requests after [`Desk::open`]. Port 0 picks a free port.
     ///
     /// ```
     /// let device = verbena::Device::open()?;
@@ -252,8 +252,8 @@ impl Device {
         Desk::new(self.clone(), at)
     }
 
-    /// Asks at a desk where a datagram queue pair is, from this address or whichever leads there. `done` learns the answer,
-    /// on whatever thread noticed, and must not wait. A question that nobody hears is repeated for some seconds.
+    /// Asks the desk at `to` for the location of a datagram queue pair, from the given address or the one that the route selects. `done` is
+    /// called with the answer, on the thread that received it, and must not block. An unanswered request is repeated for some seconds.
     ///
     /// ```
     /// let device = verbena::Device::open()?;

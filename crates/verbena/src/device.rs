@@ -1,6 +1,6 @@
-//! The adapter as a program sees it: where memory, queues, connections and listeners come from.
-//! It promises that everything made from it keeps it alive, and that an event reaches whoever can act on it.
-//! It refuses to be global: two devices share nothing.
+//! The adapter as a program uses it: it creates memory, queues, connections and listeners.
+//! Every object keeps its device alive. An event is delivered to the connection it concerns, to the program's listener, or to the
+//! queue of unread events. Two devices share no state.
 
 mod events;
 
@@ -25,7 +25,7 @@ use crate::pd::Pd;
 use crate::registering::Registering;
 use crate::shared::Shared;
 
-/// An adapter.
+/// An adapter. Clones are handles of the same one.
 ///
 /// ```
 /// let device = verbena::Device::open()?;
@@ -34,20 +34,20 @@ use crate::shared::Shared;
 /// ```
 #[derive(Clone)]
 pub struct Device {
-    /// Where connections and their buffers live, out of reach of the low layer.
+    /// The protection domain of connections and their buffers, not accessible through the low layer.
     pub(crate) hidden: Arc<Domain>,
 }
 
-/// What all handles of a device share.
+/// State that all handles of a device share.
 pub(crate) struct Inner {
     pub(crate) engine: Engine,
-    /// Who hears of events, by queue pair.
+    /// The connections, by queue pair number, for events.
     connections: Mutex<HashMap<u32, Weak<Shared>>>,
-    /// Who hears of all others.
+    /// Called for all other events.
     listener: RwLock<Option<Listen>>,
 }
 
-/// Is told of an event.
+/// The program's event callback.
 type Listen = Arc<dyn Fn(Event) + Send + Sync>;
 
 impl Inner {
@@ -59,12 +59,12 @@ impl Inner {
         self.connections.lock().remove(&qp);
     }
 
-    /// Shows an event to whoever it concerns; false if nobody wants to know.
+    /// Delivers an event to its connection or to the listener; false if there is neither.
     fn heard(&self, event: Event) -> bool {
         if self.heard_by_connection(event) {
             return true;
         }
-        // Not under the lock: it is the program's.
+        // Called without the lock: it is the program's code and may call back.
         let listener = self.listener.read().clone();
         let listens = listener.is_some();
         if let Some(listener) = listener {
@@ -73,7 +73,7 @@ impl Inner {
         listens
     }
 
-    /// Shows an event to the connection it is about; false if it is about none.
+    /// Delivers an event to its connection; false if it concerns none.
     fn heard_by_connection(&self, event: Event) -> bool {
         let qp = match event {
             Event::QpRequest { qp }
@@ -100,7 +100,7 @@ impl Inner {
 }
 
 impl Inner {
-    /// The function; refused in a forked child, where whoever holds a lock or a grant is not there.
+    /// The function. Fails in a forked child, which has no copy of the threads that hold locks or grants.
     fn function(&self) -> Result<&Function, Error> {
         if self.engine.lives() {
             Ok(self.engine.function())
@@ -129,7 +129,7 @@ impl Domain {
         Ok(Arc::new(Domain { pd, device }))
     }
 
-    /// Where its memory is registered.
+    /// The function in which its memory is registered.
     pub(crate) fn function(&self) -> Result<&Function, Error> {
         self.device.function()
     }
@@ -137,7 +137,7 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // Everything in it kept it alive, so nothing is left.
+        // Every object in it holds a reference to it, so it is empty.
         if let Ok(function) = self.function() {
             let _ = function.free_pd(self.pd);
         }
@@ -145,7 +145,7 @@ impl Drop for Domain {
 }
 
 impl Device {
-    /// The adapter, as the environment and the user's file configure it (docs/configuration.md).
+    /// Opens an adapter, configured by the environment and the user's file (docs/configuration.md).
     ///
     /// ```
     /// let device = verbena::Device::open()?;
@@ -155,7 +155,7 @@ impl Device {
         Device::with(Config::load().map_err(Error::Config)?)
     }
 
-    /// An adapter with settings of the program's own.
+    /// Opens an adapter with the program's own settings.
     ///
     /// ```
     /// use verbena::{Config, Device};
@@ -199,7 +199,7 @@ impl Device {
         self.inner().engine.config()
     }
 
-    /// What it offers.
+    /// Its limits and capabilities.
     ///
     /// ```
     /// let device = verbena::Device::open()?;
@@ -210,7 +210,7 @@ impl Device {
         self.inner().engine.function().attributes()
     }
 
-    /// What of it is in use.
+    /// How much of each kind of object is in use.
     ///
     /// ```
     /// let device = verbena::Device::open()?;
@@ -221,7 +221,7 @@ impl Device {
         self.inner().engine.function().used()
     }
 
-    /// Its own addresses, which queue pairs that are connected by hand have (setting `device`); there is one at least.
+    /// Its addresses, at least one (setting `device`): those of queue pairs that the program connects by number.
     ///
     /// ```
     /// let device = verbena::Device::open()?;
@@ -232,7 +232,7 @@ impl Device {
         Ok(self.inner().engine.addresses()?)
     }
 
-    /// False in a forked child of the process that opened it: there every call is refused, and another one can be opened.
+    /// Whether calls work: false in a forked child of the process that opened the device. There every call fails; open another device.
     ///
     /// ```
     /// assert!(verbena::Device::open()?.lives());
@@ -242,7 +242,7 @@ impl Device {
         self.inner().engine.lives()
     }
 
-    /// A buffer for operations on connections.
+    /// Allocates and registers a buffer for operations on connections.
     ///
     /// ```
     /// let device = verbena::Device::open()?;
@@ -254,7 +254,7 @@ impl Device {
         Buf::new(&self.hidden, capacity)
     }
 
-    /// A buffer with these bytes in it.
+    /// Allocates a buffer and copies these bytes to it.
     ///
     /// ```
     /// let device = verbena::Device::open()?;
@@ -267,7 +267,7 @@ impl Device {
         Ok(buf)
     }
 
-    /// Memory that the peers of connections may reach, within these rights.
+    /// Allocates memory and registers it with these rights, for the peers of connections.
     ///
     /// ```
     /// use verbena::{Access, Device};
@@ -279,7 +279,7 @@ impl Device {
         Memory::new(&self.hidden, len, access)
     }
 
-    /// The same, registered later: peers may be told of it at once, and wait if they come too early (V5).
+    /// Like [`memory`](Device::memory), registered in the background: the handle can be given to peers at once; accesses wait (V5).
     ///
     /// ```
     /// verbena::Device::open()?.memory_later(1 << 20, verbena::Access::ALL)?.1.wait()?;
@@ -289,7 +289,7 @@ impl Device {
         Memory::later(&self.hidden, len, access)
     }
 
-    /// Connects to whoever listens there.
+    /// Connects to the listener at this address. All errors are reported by [`Connecting::wait`].
     ///
     /// ```
     /// let device = verbena::Device::open()?;
@@ -303,7 +303,7 @@ impl Device {
         self.dial(b"").connect(to)
     }
 
-    /// Prepares to connect, with private data that the listener sees and with other choices.
+    /// Prepares a connection with private data for the listener and other options.
     ///
     /// ```
     /// let device = verbena::Device::open()?;
@@ -317,7 +317,7 @@ impl Device {
         Dial::new(self.clone(), private_data)
     }
 
-    /// A connection to be: receives can be begun on it before it is connected or accepted.
+    /// Creates an unconnected endpoint: receives can be posted to it before it connects or is accepted.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -329,7 +329,7 @@ impl Device {
         Endpoint::new(self, depths)
     }
 
-    /// Listens; port 0 finds a free one.
+    /// Listens at this address; port 0 picks a free port. Fails if the address is in use or not local.
     ///
     /// ```
     /// let device = verbena::Device::open()?;
@@ -341,8 +341,8 @@ impl Device {
         Listener::new(self.clone(), resolve(at)?)
     }
 
-    /// Which sources may reach it (settings `allow` and `deny`), and how many connections and datagrams were refused. It can be
-    /// asked about connections of the program's own sockets, too.
+    /// The access list (settings `allow` and `deny`), which also counts refused connections and datagrams. A program may use it for
+    /// its own sockets, too.
     ///
     /// ```
     /// let mut config = verbena::Config::default();
@@ -357,7 +357,7 @@ impl Device {
         self.inner().engine.access()
     }
 
-    /// A protection domain for the low layer.
+    /// Allocates a protection domain for the low layer.
     ///
     /// ```
     /// let device = verbena::Device::open()?;
@@ -368,7 +368,7 @@ impl Device {
         Ok(Pd(Domain::new(self.inner().clone())?))
     }
 
-    /// A completion queue for the low layer.
+    /// Creates a completion queue for the low layer.
     ///
     /// ```
     /// let device = verbena::Device::open()?;
@@ -386,7 +386,7 @@ impl fmt::Debug for Device {
     }
 }
 
-/// The first address of a name.
+/// The first address that the name resolves to.
 pub(crate) fn resolve(name: impl ToSocketAddrs + fmt::Debug) -> Result<SocketAddr, Error> {
     let failed = |why: String| Error::Address {
         name: format!("{name:?}"),

@@ -1,6 +1,6 @@
-//! A connection before it is one: its queues are there, so receives can wait before the peer can say its first word.
-//! It promises that what was begun on it goes on when it is connected, and ends with its buffers returned when it is not.
-//! It refuses to send: there is nobody yet.
+//! A connection before it is established: its queues exist, so receives can be posted before the peer can send.
+//! Receives begun on it continue on the connection; if it is dropped instead, they end and return their buffers.
+//! Only a [`Connection`](crate::Connection) can send.
 
 use core::fmt;
 use std::net::ToSocketAddrs;
@@ -16,7 +16,7 @@ use crate::pending::{Finish, Pending};
 use crate::promise::Promise;
 use crate::shared::Shared;
 
-/// How much of a connection is under way at once; more waits in line.
+/// How many operations of a connection are posted at once; more wait in a queue.
 ///
 /// ```
 /// let depths = verbena::Depths { recvs: 1024, ..verbena::Depths::default() };
@@ -28,10 +28,9 @@ pub struct Depths {
     pub sends: usize,
     /// Receives.
     pub recvs: usize,
-    /// Reads and atomics of the peer's that are served at once; the device's setting if nothing is said.
+    /// Inbound reads and atomics served at once (IRD); by default the device's setting.
     pub ird: Option<u16>,
-    /// Reads and atomics that are asked of the peer at once, at most what it serves; the device's setting if nothing is
-    /// said.
+    /// Outbound reads and atomics outstanding at once (ORD), reduced to what the peer serves; by default the device's setting.
     pub ord: Option<u16>,
 }
 
@@ -46,7 +45,7 @@ impl Default for Depths {
     }
 }
 
-/// A connection to be; made by [`Device::endpoint`]. It connects, or is given to a request that is accepted.
+/// An unconnected endpoint; made by [`Device::endpoint`]. It connects, or is used to accept a request.
 ///
 /// ```
 /// use verbena::{Depths, Device};
@@ -59,7 +58,7 @@ impl Default for Depths {
 ///
 /// let theirs = device.endpoint(Depths { sends: 16, ..Depths::default() })?;
 /// let server = listener.next().wait()?.accept_with(theirs, b"").wait()?;
-/// // Whatever the server says at once finds a receive.
+/// // A message that the server sends at once finds a receive.
 /// let sending = server.send(device.buffer_from(b"welcome")?);
 /// let client = connecting.wait()?;
 /// assert_eq!(&first.wait().1[..], b"welcome");
@@ -75,7 +74,7 @@ impl Endpoint {
         Ok(Endpoint { shared })
     }
 
-    /// Receives a message that is to come; see [`Connection::recv`](crate::Connection::recv).
+    /// Receives a message once connected; see [`Connection::recv`](crate::Connection::recv).
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -96,7 +95,7 @@ impl Endpoint {
         self.begin_buf(Ask { op: None, sge }, buf, received)
     }
 
-    /// Connects to whoever listens there, with private data that it sees.
+    /// Connects to the listener at this address, with private data for it. All errors are reported by [`Connecting::wait`].
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -123,12 +122,12 @@ impl Endpoint {
         }
     }
 
-    /// The longest message.
+    /// The longest message, in bytes.
     pub(crate) fn longest(&self) -> usize {
         self.shared.device.attributes().message as usize
     }
 
-    /// Begins an operation on a buffer of the program's, which may be another device's.
+    /// Begins an operation on a buffer of the program; fails with [`Error::Foreign`] if it is another device's.
     pub(crate) fn begin_buf<T>(
         &self,
         ask: Ask,
@@ -141,7 +140,7 @@ impl Endpoint {
         self.begin(ask, Kept::Buf(buf), finish)
     }
 
-    /// Begins an operation; what is kept for it comes back with its end.
+    /// Begins an operation; `kept` is returned when it ends.
     pub(crate) fn begin<T>(&self, ask: Ask, kept: Kept, finish: Finish<T>) -> Pending<T> {
         match self.shared.begin(ask, kept) {
             Ok(id) => Pending::under(self.shared.clone(), id, finish),
@@ -152,7 +151,7 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        // Pending operations hold what is shared, too: they end here, not when the last of them is dropped.
+        // Each `Pending` holds a reference to `shared`, so it is closed here, not when the last reference is dropped.
         self.shared.close();
     }
 }

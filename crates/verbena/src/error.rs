@@ -1,6 +1,5 @@
-//! Why something did not work: one sentence with the numbers, and whose fault it is.
-//! It promises that an error of a failed operation carries its status and the first cause that its connection knows.
-//! It refuses to guess: what nobody can be blamed for is the system's.
+//! The error type: one sentence with the numbers, and the party at fault.
+//! The error of a failed operation has its status and the first cause recorded by its queue pair.
 
 use core::fmt;
 
@@ -11,7 +10,7 @@ use verbena_nic::profile::ProfileError;
 use verbena_nic::qp::PostError;
 use verbena_nic::{Cause, Kind, Status};
 
-/// Whose fault it is.
+/// The party at fault.
 ///
 /// ```
 /// use verbena::{Device, Fault};
@@ -22,13 +21,13 @@ use verbena_nic::{Cause, Kind, Status};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// The program's: it asked for something that makes no sense.
+    /// The caller: the request makes no sense.
     Caller,
-    /// The peer's: it refused, broke a rule, or went away.
+    /// The peer: it rejected, violated the protocol, or is gone.
     Peer,
-    /// Nobody's: something is used up, and may be free again later.
+    /// A limit was reached; the call may succeed later.
     Limit,
-    /// The system's or the adapter's.
+    /// The operating system or the adapter.
     System,
 }
 
@@ -43,9 +42,9 @@ pub enum Fault {
 pub struct Failure {
     /// The queue pair.
     pub qp: u32,
-    /// How it ended, in the verbs' words (docs/connections.md).
+    /// The completion status of the verbs (docs/connections.md).
     pub status: Status,
-    /// The first cause that the queue pair knows, as one sentence.
+    /// The first cause recorded by the queue pair, as one sentence.
     pub cause: Option<String>,
 }
 
@@ -59,7 +58,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Why something did not work.
+/// Why a call or an operation failed.
 ///
 /// ```
 /// use verbena::{Device, Error};
@@ -79,10 +78,10 @@ pub enum Error {
     /// The configuration.
     #[error("configuration: {0}")]
     Config(verbena_engine::config::Problems),
-    /// A logical device that is not so, or not there yet.
+    /// The logical device does not exist, lacks the service, or the service is not implemented yet.
     #[error(transparent)]
     Profile(Box<ProfileError>),
-    /// A request that the queue pair does not take.
+    /// The queue pair did not accept a request.
     #[error(transparent)]
     Post(#[from] PostError),
     /// An operation failed.
@@ -91,17 +90,17 @@ pub enum Error {
     /// The connection was closed before the operation was done.
     #[error("the connection was closed by {}", if *.by_peer { "the peer" } else { "this side" })]
     Closed {
-        /// By the peer, not by us.
+        /// Closed by the peer, not by this side.
         by_peer: bool,
     },
-    /// A place outside of memory.
+    /// A range outside of the memory.
     #[error("{len} bytes at offset {offset} leave memory of {limit} bytes")]
     Bounds {
         /// The first byte.
         offset: u64,
         /// Bytes.
         len: u64,
-        /// Bytes there are.
+        /// Length of the memory in bytes.
         limit: u64,
     },
     /// More bytes than fit.
@@ -112,31 +111,31 @@ pub enum Error {
         /// Bytes that fit.
         limit: u64,
     },
-    /// A handle that does not allow this; noticed before anything was sent.
+    /// The handle does not grant this access; detected before anything was sent.
     #[error("the handle grants {has}, not {needs}")]
     Right {
-        /// What it grants.
+        /// Rights granted.
         has: Access,
-        /// What is needed.
+        /// Rights needed.
         needs: Access,
     },
-    /// A word that is not aligned.
+    /// The address of a word is not aligned.
     #[error("{at:#x} is not a multiple of {align}")]
     Unaligned {
-        /// Where it is.
+        /// The address.
         at: u64,
-        /// What it should be a multiple of.
+        /// The alignment.
         align: u64,
     },
-    /// Bytes that are no handle of remote memory.
+    /// The bytes do not encode a handle of remote memory.
     #[error("{got} bytes are no handle of remote memory: {why}")]
     Handle {
-        /// How many there are.
+        /// Number of bytes.
         got: usize,
         /// What is wrong with them.
         why: &'static str,
     },
-    /// Text that names no queue pair.
+    /// The text does not name a queue pair.
     #[error("`{text}` names no queue pair: {why}")]
     Name {
         /// The text.
@@ -144,36 +143,36 @@ pub enum Error {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// Something of another device or protection domain.
+    /// The object belongs to another device or protection domain.
     #[error("it belongs to another device or protection domain")]
     Foreign,
-    /// Somebody else holds the queue pair: a listener that is about to connect it.
+    /// The queue pair is in use by a listener that is about to connect it.
     #[error("the queue pair is being connected, and does not move meanwhile")]
     Held,
-    /// A service was not handed over (V1).
+    /// A handover of a service failed (V1).
     #[error("handover: {0}")]
     Handover(Box<HandoverError>),
-    /// An event that only the adapter itself can know of.
+    /// Only the adapter itself can raise this event.
     #[error("{cause:?} is the adapter's own to tell, and cannot be injected")]
     OwnEvent {
         /// The event.
         cause: Cause,
     },
-    /// No memory.
+    /// Out of memory.
     #[error("{len} bytes cannot be allocated")]
     Allocation {
         /// Bytes asked for.
         len: usize,
     },
-    /// A name that leads nowhere.
+    /// The name cannot be resolved.
     #[error("{name} cannot be resolved: {why}")]
     Address {
         /// The name.
         name: String,
-        /// What the system says.
+        /// The message of the operating system.
         why: String,
     },
-    /// It took longer than the caller allows.
+    /// The caller's time limit passed.
     #[error("not done in time")]
     Timeout,
 }
@@ -191,7 +190,7 @@ impl From<verbena_engine::sys::Error> for Error {
 }
 
 impl Error {
-    /// Whose fault it is.
+    /// The party at fault.
     ///
     /// ```
     /// use verbena::{Error, Fault};
@@ -256,7 +255,7 @@ impl Error {
         }
     }
 
-    /// The number that the operating system refused with, if it was the system that did.
+    /// The error number of the operating system, if a system call failed.
     ///
     /// ```
     /// let taken = verbena::Device::open()?.listen("192.0.2.1:1").unwrap_err();
@@ -276,7 +275,7 @@ impl Error {
         }
     }
 
-    /// What the peer said when it refused, if it did.
+    /// The private data of the peer's rejection, if the peer rejected the connection.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -295,7 +294,7 @@ impl Error {
         }
     }
 
-    /// The setting `tls` is the reason: there is no TLS with the peer, or what was asked for cannot be encrypted.
+    /// Whether the setting `tls` is the cause: the TLS handshake failed, or datagrams were requested, which cannot be encrypted.
     ///
     /// ```
     /// assert!(!verbena::Error::Timeout.is_tls());
@@ -305,7 +304,7 @@ impl Error {
         matches!(self, Error::Engine(E::Tls { .. } | E::NoDatagrams))
     }
 
-    /// Somebody still uses what was to go, such as a window the memory under it.
+    /// Whether the object to be freed is still in use, for example a region with windows bound to it.
     ///
     /// ```
     /// assert!(!verbena::Error::Timeout.is_busy());
@@ -320,7 +319,7 @@ impl Error {
         matches!(error, N::InUse { .. } | N::Memory(Misuse::Busy { .. }))
     }
 
-    /// Memory that was to be registered is not mapped, or not as its rights need it.
+    /// Whether memory to be registered is not mapped, or not with the protection that its access rights need.
     ///
     /// ```
     /// assert!(!verbena::Error::Timeout.is_unmapped());
@@ -349,7 +348,7 @@ impl Error {
         }
     }
 
-    /// The connection is over: nothing more will work on it.
+    /// Whether the connection has ended: later operations on it fail.
     ///
     /// ```
     /// assert!(verbena::Error::Closed { by_peer: true }.is_closed());
@@ -367,7 +366,7 @@ impl Failure {
             | Status::LocProtErr
             | Status::LocAccessErr
             | Status::MwBindErr
-            // What we asked of the peer made no sense to it, or was not granted.
+            // The peer found the request invalid or did not grant the access.
             | Status::RemInvReqErr
             | Status::RemAccessErr => Fault::Caller,
             Status::BadRespErr

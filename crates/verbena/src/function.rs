@@ -1,6 +1,6 @@
-//! Virtual functions (V1): more devices of one adapter, each with a share of everything and a world of its own.
-//! It promises that nothing made from one function can be used with another, and that a function's share is free again when the
-//! last handle of it is gone. It refuses to take a function away from a program that still uses it.
+//! Virtual functions (V1): further devices of one adapter, each with its own share of the resources.
+//! Objects of one function cannot be used with another. A function is removed and its share freed when its last handle is dropped,
+//! not before.
 
 use verbena_engine::FunctionOptions;
 use verbena_mem::Room;
@@ -11,11 +11,11 @@ use crate::device::Device;
 use crate::error::Error;
 
 impl Device {
-    /// One more function of the adapter: a device with memory, queues, numbers and threads of its own.
+    /// Creates a virtual function of the adapter: a device with its own memory, queues, numbers and threads.
     ///
-    /// It goes when the last handle of it — a clone, a connection, a buffer, a queue — is dropped, whether or not
-    /// this device is still there. Only the physical function, which [`Device::open`] opens, can make others. More than
-    /// is left is refused, with both numbers.
+    /// It is removed when its last handle (a clone, a connection, a buffer, a queue) is dropped, whether or not this device
+    /// still exists. Only the physical function, which [`Device::open`] opens, can create others. Fails if `options` ask for more
+    /// than is left; the error has both numbers.
     ///
     /// ```
     /// use verbena::{Device, FunctionOptions};
@@ -36,9 +36,10 @@ impl Device {
         Device::on(self.inner().engine.add_function(options)?)
     }
 
-    /// A logical device of the adapter's profile (settings `functions` and `presents`, docs/functions.md): the adapter itself if
-    /// that is what it appears as first, else a function of its own, made by this call. It does all that the logical device does, not
-    /// only the service that was asked for; queue pairs of others are refused. Services that are not there yet refuse.
+    /// A logical device of the adapter's profile (settings `functions` and `presents`, docs/functions.md): the adapter itself if it is
+    /// the first one listed, else a virtual function that this call creates. It offers every service of the logical device, not only
+    /// the one asked for; creating a queue pair of another service fails. Fails if there is no such logical device, if it lacks the
+    /// service, or if the service is not implemented yet.
     ///
     /// ```
     /// use verbena::low::Service;
@@ -64,7 +65,7 @@ impl Device {
         })
     }
 
-    /// Which function of its adapter it is; 0 is the physical one. A number never comes again.
+    /// Its function number; 0 is the physical function. Numbers are not reused.
     ///
     /// ```
     /// assert_eq!(verbena::Device::open()?.function_number(), 0);
@@ -74,7 +75,7 @@ impl Device {
         self.inner().engine.function().number()
     }
 
-    /// What went through it since it was opened, connections that are closed by now included.
+    /// Traffic counters since it was opened, including closed connections.
     ///
     /// ```
     /// let device = verbena::Device::open()?;
@@ -88,7 +89,7 @@ impl Device {
         Ok(self.inner().engine.function().counters())
     }
 
-    /// What a function of its adapter can still be promised of each kind.
+    /// What is left for new functions of its adapter, by kind of object.
     ///
     /// ```
     /// # use verbena::{Device, FunctionOptions};
@@ -102,8 +103,8 @@ impl Device {
         Ok(self.inner().engine.left()?)
     }
 
-    /// How much of its table's room for registration by work request (M4, [`Pd::tag`](crate::Pd::tag)) is taken, in pages; the
-    /// setting `max_pages` is the limit. Whoever keeps count so never posts a registration that finds no room.
+    /// How many pages of its table's capacity for registration by work request (M4, [`Pd::tag`](crate::Pd::tag)) are in use; the setting
+    /// `max_pages` is the limit. A program that compares the two can avoid posting a registration that fails for lack of pages.
     ///
     /// ```
     /// let device = verbena::Device::open()?;
@@ -118,7 +119,7 @@ impl Device {
         Ok(self.inner().engine.function().tpt().room())
     }
 
-    /// Where its numbers lie among those of its adapter; STags bear them, so no two functions have the same.
+    /// The ranges of its numbers in its adapter. STags contain them, so no two functions have the same.
     ///
     /// ```
     /// let device = verbena::Device::open()?;

@@ -1,6 +1,6 @@
-//! Completion handlers of the low layer (N2 to N8), and a look at every event of the adapter.
-//! A handler promises to be told once per arming of its queues, on its processors and in its class, until it is cleared or dropped;
-//! whatever its code owns is dropped then. It refuses to poll: the handler's code does, or whoever it wakes.
+//! Completion handlers of the low layer (N2 to N8), and observation of every event of the adapter.
+//! A handler is called once per arming of its queues, on its processors and in its class, until it is cleared or dropped; its closure
+//! is dropped then. The queues are polled by the handler's closure or by a thread that it wakes.
 
 use core::fmt;
 use core::time::Duration;
@@ -17,7 +17,7 @@ use crate::error::Error;
 
 /// A completion handler, registered until it is cleared or dropped.
 ///
-/// Its code may own the queues that it serves: that is no circle, because clearing the handler drops the code.
+/// Its closure may own the queues that it serves: clearing the handler drops the closure, which breaks the reference cycle.
 ///
 /// ```
 /// use std::sync::{Arc, mpsc};
@@ -48,7 +48,7 @@ pub struct Handler {
 }
 
 impl Handler {
-    /// Its id, as [`Completion`](crate::low::Completion) names it.
+    /// Its id, as in [`Completion`](crate::low::Completion).
     ///
     /// ```
     /// # use verbena::{Device, HandlerOptions};
@@ -61,7 +61,7 @@ impl Handler {
         self.id.0
     }
 
-    /// Serves it sooner or later than others on its processors, from now on (N6).
+    /// Changes its priority class among the handlers on its processors, from now on (N6).
     ///
     /// ```
     /// # use verbena::{Device, HandlerOptions, low::Class};
@@ -73,7 +73,7 @@ impl Handler {
         Ok(self.device.engine.set_class(self.id, class)?)
     }
 
-    /// Runs it elsewhere from now on (N5).
+    /// Moves it to other processors from now on (N5).
     ///
     /// ```
     /// # use verbena::{Device, HandlerOptions, low::Place};
@@ -87,7 +87,7 @@ impl Handler {
         Ok(self.device.engine.place_handler(self.id, place)?)
     }
 
-    /// Tells it less often, or as soon as it can, from now on.
+    /// Changes the moderation of its notifications from now on.
     ///
     /// ```
     /// # use verbena::{Device, HandlerOptions, low::Moderation};
@@ -112,7 +112,7 @@ impl Handler {
 
 impl Drop for Handler {
     fn drop(&mut self) {
-        // Refused only when the adapter was shut down or this is a forked child: then nothing is told any more.
+        // Fails only if the adapter was shut down or this is a forked child: handlers are not called any more then.
         let _ = self.device.engine.clear_handler(self.id);
     }
 }
@@ -123,7 +123,7 @@ impl fmt::Debug for Handler {
     }
 }
 
-/// Shows every event of a device to its owner's code until it is dropped; see [`Device::observe`].
+/// Calls the program's code for every event of a device until it is dropped; see [`Device::observe`].
 ///
 /// ```
 /// let device = verbena::Device::open()?;
@@ -143,7 +143,7 @@ impl fmt::Debug for Observation {
 }
 
 impl Device {
-    /// How many completion handlers there can be at once (N2); the setting `handlers` changes it.
+    /// Limit of completion handlers at once (N2); set by `handlers`.
     ///
     /// ```
     /// let device = verbena::Device::open()?;
@@ -165,7 +165,8 @@ impl Device {
         Ok(verbena_engine::sys::processors()?)
     }
 
-    /// Registers a completion handler (N3). Its code must not wait: it holds up all that share its thread.
+    /// Registers a completion handler (N3). Its closure must not block: it delays all handlers that share its thread. Fails if the
+    /// limit is reached or a processor does not exist.
     ///
     /// ```
     /// use verbena::low::{Class, Place};
@@ -186,7 +187,7 @@ impl Device {
         Ok(Handler { device, id })
     }
 
-    /// A completion queue whose completions this handler is told of (N4).
+    /// Creates a completion queue with this handler (N4). Fails with [`Error::Foreign`] if the handler is another device's.
     ///
     /// ```
     /// # use verbena::{Device, HandlerOptions};
@@ -203,8 +204,8 @@ impl Device {
         Cq::around(self.inner(), queue)
     }
 
-    /// Shows every event, completions and all, to this code, on whatever thread serves it, until the observation is dropped.
-    /// The code must not wait.
+    /// Calls `observer` for every event, including completions, on the thread that serves the event, until the observation is
+    /// dropped. It must not block.
     ///
     /// ```
     /// use std::sync::mpsc;
@@ -225,8 +226,8 @@ impl Device {
         }
     }
 
-    /// Raises an event that the adapter has no source for: of a channel, of memory, of the link, of management. What
-    /// happens to queues and queue pairs is its own to tell, and is refused.
+    /// Raises an event that the adapter has no source for: of a channel, memory, the link or management. Events of queues and
+    /// queue pairs are raised by the adapter only and fail with [`Error::OwnEvent`].
     ///
     /// ```
     /// use verbena::low::{Cause, Origin};
@@ -241,8 +242,8 @@ impl Device {
         Ok(self.inner().engine.inject(cause, origin)?)
     }
 
-    /// Shuts the adapter down (N8): refuses whatever is new, gives requests that were posted this long to complete, flushes
-    /// the rest, ends all connections, and delivers what is to be told. Completion queues can be polled afterwards.
+    /// Shuts the adapter down (N8): new requests fail, posted requests have this long to complete, the rest is flushed, all
+    /// connections end, and pending notifications are delivered. Completion queues can be polled afterwards.
     ///
     /// ```
     /// use std::time::Duration;
@@ -258,8 +259,8 @@ impl Device {
 }
 
 impl BareCq {
-    /// Gives it another completion handler, or none (N4), under traffic too: a notification that was on its way goes
-    /// where it was going, and one that was kept goes to the new handler.
+    /// Sets or removes its completion handler (N4), also under traffic: a notification under way goes to the old handler, and one
+    /// that was held goes to the new one.
     ///
     /// ```
     /// # use verbena::{Device, HandlerOptions};
@@ -276,7 +277,7 @@ impl BareCq {
         Ok(self.queue.set_handler(handler.map(|handler| handler.id))?)
     }
 
-    /// Takes its handler away (N4): notifications are kept until it has another one. Its descriptor is silent meanwhile.
+    /// Detaches its handler (N4): notifications are held until it has another one. Its descriptor is not notified meanwhile.
     ///
     /// ```
     /// # let cq = verbena::Device::open()?.cq(64)?;

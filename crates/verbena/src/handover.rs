@@ -1,21 +1,21 @@
-//! A running service hands its connections, memory and listeners to its successor, another process (V1, docs/migration.md).
-//! It promises that a connection belongs to one of the two at any moment, whichever of them dies and when, and that a handover
-//! which is refused leaves the first one running. It refuses memory that lies in one process alone, and processes that speak
-//! another form.
+//! Handover of connections, memory and listeners from a running service to another process, its successor (V1, docs/migration.md).
+//! At any time a connection belongs to exactly one of the two processes, whichever of them dies and when. After a failed handover
+//! the running process continues with everything. Only memory in shared pages can be handed over, and only between processes with
+//! the same version of the format.
 //!
-//! The running process opens a [`Hatch`]. The successor comes with [`Inheritance::from`]; what it gets it unpacks, and then it
-//! takes all of it with one compare-and-swap on a word that both have mapped. Until that word changes nobody touches the
-//! connections: whoever changes it owns them, and the other one lets go.
+//! The running process opens a [`Hatch`]. The successor connects with [`Inheritance::from`], unpacks what it receives, and then
+//! takes all of it with one compare-and-swap on a word in memory that both have mapped. Until that word changes neither process
+//! touches the connections: the process that changes it owns them, and the other one releases them.
 //!
 //! ```text
 //!  running process                         successor
 //!  Hatch::wait            ◄── hello ──     Inheritance::from
 //!  Successor::give         ── hello ──►
-//!    connections taken out                     (nobody touches them)
+//!    connections taken out                     (neither side touches them)
 //!                         ── goods, fds ─►   memory(), qp()
 //!                                            accept():  word 0 → taken, connections begin
-//!    lets go              ◄── taken ──
-//!    (no answer: word 0 → kept, connections go on here)
+//!    releases them        ◄── taken ──
+//!    (no answer: word 0 → kept, connections continue here)
 //! ```
 
 mod inheritance;
@@ -33,27 +33,27 @@ use verbena_engine::sys::{Missed, Undelivered};
 use crate::error::Error;
 use word::Hello;
 
-/// How long the other process has for its part, if nobody says otherwise.
+/// Default time limit for each answer of the other process.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a visitor has to say who it is.
+/// Time limit for the first message of a process that connected.
 const GREETING: Duration = Duration::from_secs(1);
 
-/// What has just been done, for programs that want to tell, or to test what happens if they end right here.
+/// A step that has just been done, for programs that report progress or test what happens if a process ends there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// The running process: all connections are taken out; their peers wait.
+    /// The running process: all connections are taken out of service; their peers wait.
     Departed,
     /// The running process: everything is sent.
     Sent,
-    /// The running process: the successor has taken it.
+    /// The running process: the successor has taken everything.
     Given,
-    /// The successor: everything has come.
+    /// The successor: everything has been received.
     Received,
-    /// The successor: all of it is unpacked, and not its own.
+    /// The successor: everything is unpacked and not yet owned.
     Unpacked,
-    /// The successor: it is its own.
+    /// The successor: it owns everything.
     Claimed,
-    /// The successor: all connections flow.
+    /// The successor: all connections are in service.
     Begun,
 }
 
@@ -70,47 +70,47 @@ impl Step {
     ];
 }
 
-/// Why nothing was handed over.
+/// Why a handover failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandoverError {
-    /// The other process cannot be reached, or stopped in the middle.
+    /// The other process cannot be reached, or stopped before the end.
     #[error("the other process: {0}")]
     Undelivered(#[from] Undelivered),
-    /// The other process is no Verbena, or one of another form.
+    /// The other process is not Verbena, or uses another version of the format.
     #[error("the other process speaks {theirs}, this one {ours}")]
     Form {
-        /// What it speaks.
+        /// The other process's version.
         theirs: String,
-        /// What we speak.
+        /// This process's version.
         ours: String,
     },
-    /// The successor did not want it.
+    /// The successor refused.
     #[error("the successor did not take it: {0}")]
     Refused(String),
-    /// The other process has taken it, or taken it back.
+    /// The running process has taken everything back.
     #[error("the running process has taken everything back")]
     TakenBack,
-    /// Nothing of this tag came, or it was unpacked before.
+    /// There is nothing with this tag, or it was unpacked before.
     #[error("no {what} with tag {tag} is left to take")]
     NoSuch {
-        /// What was asked for.
-        what: &'static str,
-        /// By which tag.
-        tag: u64,
-    },
-    /// Something that came was not unpacked, and would be lost.
-    #[error("{what} with tag {tag} came and was not taken")]
-    Left {
-        /// What is left.
+        /// The kind of object.
         what: &'static str,
         /// Its tag.
         tag: u64,
     },
-    /// The other process sent what makes no sense.
+    /// An object was not unpacked and would be lost.
+    #[error("{what} with tag {tag} came and was not taken")]
+    Left {
+        /// The kind of object.
+        what: &'static str,
+        /// Its tag.
+        tag: u64,
+    },
+    /// The other process sent something invalid.
     #[error("the other process sent what makes no sense: {0}")]
     Nonsense(&'static str),
-    /// The word that decides could not be made.
+    /// The shared word that decides about the ownership could not be created or mapped.
     #[error("the word that says who owns it: {0}")]
     Word(String),
 }
@@ -127,7 +127,7 @@ impl From<Missed> for HandoverError {
     }
 }
 
-/// Where a running process waits for its successor.
+/// A socket at which a running process waits for its successor.
 ///
 /// ```
 /// use std::time::Duration;
@@ -142,7 +142,7 @@ impl From<Missed> for HandoverError {
 pub struct Hatch(verbena_engine::sys::Hatch);
 
 impl Hatch {
-    /// Opens at this path, for processes of the same user; a path that nobody listens at any more is taken over.
+    /// Opens it at this path, for processes of the same user. A socket left behind by a process that ended is replaced.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("verbena-doc-open-{}", std::process::id()));
@@ -154,7 +154,7 @@ impl Hatch {
         Ok(Hatch(hatch))
     }
 
-    /// Waits so long for a successor; none if nobody came. One that speaks another form is told so and is an error.
+    /// Waits for a successor until `patience` has passed; returns `None` then. Fails if the successor uses another version of the format.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("verbena-doc-wait-{}", std::process::id()));
@@ -169,9 +169,9 @@ impl Hatch {
         let Some(mut courier) = come else {
             return Ok(None);
         };
-        // One that says nothing must not use up the patience of who waits behind it.
+        // A process that connects and sends nothing must not delay the next one for long.
         courier.set_patience(GREETING, GREETING);
-        // Both say it, so that both know.
+        // Each side sends its version, so that both can detect a mismatch.
         courier
             .send(&Hello::OURS.emit(), &[])
             .map_err(HandoverError::from)?;

@@ -1,6 +1,6 @@
-//! An iSCSI queue pair of the low layer (M12): one request carries a SCSI command and its buffers, and the adapter does the rest.
-//! It promises that data moves straight between the connection and the buffers, and that a command ends with its response or with
-//! the queue pair. It refuses to be a session: logging in, and what a response means, is its user's (the crate `verbena-storage`).
+//! An iSCSI queue pair of the low layer (M12): one request carries a SCSI command and its buffers; the adapter transfers the data.
+//! Data moves directly between the connection and the buffers. A command ends with its response or with the queue pair. Login and the
+//! meaning of responses are left to the user of the queue pair (the crate `verbena-storage`).
 
 use core::fmt;
 use core::time::Duration;
@@ -18,7 +18,7 @@ use crate::device::{Domain, Inner};
 use crate::error::Error;
 use crate::pd::Pd;
 
-/// What an iSCSI queue pair shall be like.
+/// Options of an iSCSI queue pair.
 ///
 /// ```
 /// use verbena::{IscsiOptions, low::Limits};
@@ -30,11 +30,11 @@ use crate::pd::Pd;
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct IscsiOptions {
-    /// How much it holds.
+    /// Capacities of its queues.
     pub limits: Limits,
-    /// What a command that cannot be executed does to it.
+    /// What happens to the queue pair if a command cannot be executed.
     pub on_failure: OnFailure,
-    /// How long a target may take to answer when it is dialled.
+    /// Time limit for a target to accept the connection.
     pub patience: Duration,
 }
 
@@ -50,8 +50,8 @@ impl Default for IscsiOptions {
 
 /// An iSCSI queue pair, connected to a target.
 ///
-/// Every PDU of the target that is not dropped takes a receive: headers of data, responses, and everything else whole. The
-/// response to a command has its name in `Wc::immediate`.
+/// Every PDU of the target that is not dropped consumes a receive: data PDUs with their header only, others whole. The completion
+/// of a response has the id of its command in `Wc::immediate`.
 ///
 /// ```no_run
 /// use verbena::low::{BLANK, RecvWr};
@@ -67,12 +67,13 @@ impl Default for IscsiOptions {
 /// ```
 pub struct Iscsi {
     pair: IscsiPair,
-    // Dropped after it.
+    // Dropped after the queue pair.
     _domain: Arc<Domain>,
 }
 
 impl Iscsi {
-    /// Dials a target and waits until it answers. Sends complete in one queue, receives in the same or another.
+    /// Connects to a target and waits until it accepts. Sends complete in one queue, receives in the same or another. Fails with
+    /// [`Error::Foreign`] if a queue is another device's.
     ///
     /// ```no_run
     /// # use verbena::{Device, Iscsi, IscsiOptions};
@@ -101,7 +102,7 @@ impl Iscsi {
         })
     }
 
-    /// Dials a target without waiting for it.
+    /// Connects to a target without waiting.
     ///
     /// ```no_run
     /// # use verbena::{Device, Iscsi, IscsiOptions};
@@ -124,63 +125,63 @@ impl Iscsi {
         })
     }
 
-    /// Its number, as completions and events name it.
+    /// Its number, as in completions and events.
     pub fn number(&self) -> u32 {
         self.pair.number()
     }
 
-    /// Where it stands.
+    /// Its state.
     pub fn state(&self) -> QpState {
         self.pair.state()
     }
 
-    /// State, first cause of failure, counters and outstanding work, at one moment.
+    /// A consistent snapshot of its state, first cause of failure, counters and outstanding work.
     pub fn view(&self) -> View {
         self.pair.view()
     }
 
-    /// Login is over: from here on it is in iSCSI mode, on these terms.
+    /// Switches to full-feature phase after login, with the negotiated terms.
     pub fn begin(&self, terms: Terms) {
         self.pair.begin(terms);
     }
 
-    /// The send queue goes on after a command that could not be executed; false if it had not stopped.
+    /// Resumes the send queue after a command that could not be executed; false if it was not stopped.
     pub fn restart_sends(&self) -> bool {
         self.pair.restart_sends()
     }
 
-    /// Ends it: everything that waits is flushed, and the connection is closed.
+    /// Ends it: outstanding work is flushed and the connection is closed.
     pub fn fail(&self, cause: &str) {
         self.pair.fail(cause);
     }
 
-    /// Posts a command; its name comes back with its response.
+    /// Posts a command; the completion of its response has the id returned.
     pub fn post_command(&self, wr: &CommandWr<'_>) -> Result<CommandId, PostError> {
         self.pair.post_command(wr)
     }
 
-    /// Posts a command that leaves with the next [`send`](Iscsi::send), or before: several then leave in one call.
+    /// Posts a command that is transmitted at the next [`send`](Iscsi::send) or earlier, so that several need one system call.
     pub fn queue_command(&self, wr: &CommandWr<'_>) -> Result<CommandId, PostError> {
         self.pair.queue_command(wr)
     }
 
-    /// Sends what was queued.
+    /// Transmits queued commands.
     pub fn send(&self) {
         self.pair.send();
     }
 
-    /// Takes a command back: when this returns true no byte of its buffers moves any more, its request completes as flushed, and no
-    /// response to it comes. False if it has ended. The target is not told: have it abort the command before.
+    /// Cancels a command: when this returns true no byte of its buffers moves any more, its request completes as flushed, and no
+    /// response is delivered. False if it has ended. The target is not informed: abort the command there first.
     pub fn cancel(&self, name: CommandId) -> bool {
         self.pair.cancel(name)
     }
 
-    /// Where a command is, and what the target knows it by; none if it has ended.
+    /// The progress of a command and its identifiers on the wire; `None` if it has ended.
     pub fn standing(&self, name: CommandId) -> Option<Standing> {
         self.pair.standing(name)
     }
 
-    /// The CmdSN that the last request about tasks left with, if it has this tag: what has a smaller one is before it.
+    /// The CmdSN of the last task management request if it has this tag; commands with a smaller CmdSN precede it.
     pub fn task_number(&self, itt: u32) -> Option<u32> {
         self.pair.task_number(itt)
     }
@@ -190,7 +191,7 @@ impl Iscsi {
         self.pair.post_pdu(wr)
     }
 
-    /// Posts receives. On error: how many were posted before the one that was refused, and why.
+    /// Posts receives. On error: the number posted before the one that failed, and the reason.
     pub fn post_recv(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), (usize, PostError)> {
         self.pair.post_receives(wrs)
     }
@@ -202,7 +203,7 @@ impl fmt::Debug for Iscsi {
     }
 }
 
-/// A target that is being dialled. Its descriptor is writable when there is news.
+/// A connection attempt to a target. Its descriptor becomes writable when the attempt has ended.
 #[derive(Debug)]
 pub struct IscsiDial {
     dial: EngineDial,
@@ -211,12 +212,12 @@ pub struct IscsiDial {
 }
 
 impl IscsiDial {
-    /// Whether the target has answered, without waiting; an error if it refused, or took too long.
+    /// Whether the target has accepted, without waiting. Fails if it refused or the time limit passed.
     pub fn is_connected(&self) -> Result<bool, Error> {
         Ok(self.dial.is_connected()?)
     }
 
-    /// The queue pair of the connection, which is there. Sends complete in one queue, receives in the same or another.
+    /// Creates the queue pair of an established connection. Sends complete in one queue, receives in the same or another.
     pub fn open(self, send: &BareCq, recv: &BareCq) -> Result<Iscsi, Error> {
         check_same(&self.pd.0.device, send, recv)?;
         let options = engine_options(&self.pd, self.options);

@@ -1,16 +1,16 @@
 //! RDMA for Rust programs, on any machine: verbs without the hardware, over plain TCP.
-//! It promises that safe code stays safe — a buffer belongs to the program or to an operation, never to both — and that
-//! every error says whose fault it is. It refuses `unsafe` to its users but for registering memory that somebody
-//! else owns ([`Mr::register`], [`Mr::register_later`]).
+//! The API is safe: a [`Buf`] belongs either to the program or to an operation, never to both, and every [`Error`] names the
+//! party at fault. The only `unsafe` calls register memory that the program allocated itself ([`Mr::register`],
+//! [`Mr::register_later`]).
 //!
 //! # Two layers
 //!
 //! The **high** layer is [`Connection`]: `send`, `recv`, `write`, `read` and atomics take a [`Buf`] and give it back
 //! with the result. Each starts at once and returns a [`Pending`], which a thread can `wait()` for and a task can
-//! `.await`, on any executor. A `Pending` may be dropped at any moment: the buffer stays with the connection until the
-//! adapter is done with it, and a message that arrives for a dropped `recv` goes to the next one.
-//! An [`Endpoint`] takes receives before it is connected; [`Connection::scope`] works on slices that the program borrows,
-//! [`Connection::send_from`] and its kin on parts of registered [`Memory`].
+//! `.await`, on any executor. A `Pending` may be dropped at any time: the connection keeps the buffer until the
+//! adapter is done with it, and a message that arrives for a dropped `recv` is returned by the next one.
+//! An [`Endpoint`] accepts receives before it is connected; [`Connection::scope`] works on slices that the program borrows,
+//! [`Connection::send_from`] and the related methods on parts of registered [`Memory`].
 //!
 //! ```
 //! use verbena::{Access, Device};
@@ -40,10 +40,10 @@
 //! ```
 //!
 //! The **low** layer is the verbs, without allocation: post lists of requests to a [`Qp`] or its halves, poll into an
-//! array of the program's own, sleep on a descriptor; see [`low`].
+//! array that the program owns, sleep on a descriptor; see [`low`].
 //!
 //! Reading order: [`Device`] → [`mr`] (memory) → [`Remote`] → [`low`] ([`Cq`], [`Qp`], [`Srq`], [`Ssq`], [`Ud`], [`Iscsi`], [`Desk`]) → [`Listener`] → [`Endpoint`] →
-//! [`Connection`] → `ops` (who owns which buffer until when).
+//! [`Connection`] → `ops` (which side owns a buffer, and until when).
 //!
 //! # Features
 //!
@@ -115,7 +115,7 @@ pub use verbena_engine::access;
 pub use verbena_engine::config::{Origin, Problem, Problems, Source};
 #[doc(inline)]
 pub use verbena_engine::monitor;
-/// Where sockets of this user are.
+/// Directories for the sockets and files of the current user.
 pub use verbena_engine::sys::runtime;
 pub use verbena_engine::{
     Config, DeskCounts, EngineFailure, FunctionOptions, HandlerOptions, Whereabouts,

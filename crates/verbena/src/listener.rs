@@ -1,6 +1,6 @@
-//! Listening: requests that come, and the program's answers, for either layer.
-//! It promises that a request is shown to one taker, and that one that is dropped without an answer is refused.
-//! It refuses to accept on the program's behalf.
+//! Listening: connection requests and the program's answers, for both layers.
+//! A request is returned to one caller, and is rejected if dropped without an answer.
+//! Only the program accepts requests.
 
 mod berth;
 mod request;
@@ -22,7 +22,7 @@ use crate::connection::Connection;
 use crate::device::Device;
 use crate::error::Error;
 
-/// A listening address. Its descriptor is readable while requests wait.
+/// A listener. Its descriptor is readable while requests wait.
 ///
 /// ```
 /// let device = verbena::Device::open()?;
@@ -37,7 +37,7 @@ pub struct Listener {
     device: Device,
 }
 
-/// Who waits for the next request.
+/// The threads and tasks that wait for the next request.
 #[derive(Default)]
 struct Waiting {
     state: Mutex<(u64, Vec<Waker>)>,
@@ -45,7 +45,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// A request came.
+    /// Wakes them when a request arrives.
     fn tell(&self) {
         let wakers = {
             let mut state = self.state.lock();
@@ -58,7 +58,7 @@ impl Waiting {
 }
 
 impl Listener {
-    /// Requests that wait for an answer, at most; more are turned away.
+    /// At most this many requests wait for an answer; more are rejected.
     pub(crate) const BACKLOG: usize = 128;
 
     pub(crate) fn new(device: Device, at: SocketAddr) -> Result<Listener, Error> {
@@ -76,8 +76,8 @@ impl Listener {
         }
     }
 
-    /// Tells `notify` of every request that begins to wait, on whatever thread noticed: it must not wait itself. Whoever
-    /// waits by [`next`](Listener::next) or [`accept`](Listener::accept) is told nothing any more.
+    /// Calls `notify` for every request that arrives, on the thread that received it, so it must not block. Callers waiting in
+    /// [`next`](Listener::next) or [`accept`](Listener::accept) are no longer woken.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -89,7 +89,7 @@ impl Listener {
         self.listening.listen(Some(notify));
     }
 
-    /// Where it listens.
+    /// Its local address.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -100,7 +100,7 @@ impl Listener {
         Ok(self.listening.local()?)
     }
 
-    /// The next request, to be looked at and answered.
+    /// Waits for the next request, which the caller inspects and answers.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -116,7 +116,7 @@ impl Listener {
         Next(self)
     }
 
-    /// The next request, accepted.
+    /// Waits for the next request and accepts it.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -132,8 +132,8 @@ impl Listener {
         }
     }
 
-    /// Takes nobody new until [`resume`](Listener::resume): who comes meanwhile waits in the system's queue. Those who have come
-    /// are shown as ever; see [`is_quiet`](Listener::is_quiet).
+    /// Accepts no new connections until [`resume`](Listener::resume); they wait in the kernel's backlog. Requests of connections accepted
+    /// before are still returned; see [`is_quiet`](Listener::is_quiet).
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -149,7 +149,7 @@ impl Listener {
         self.listening.pause();
     }
 
-    /// Takes those who come, again.
+    /// Accepts new connections again.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -162,7 +162,7 @@ impl Listener {
         self.listening.resume();
     }
 
-    /// Nobody who came is on the way to be shown, or waits for an answer: a listener that is paused can be handed over (V1).
+    /// Whether no accepted connection is in startup or waits for an answer. A paused listener can then be handed over (V1).
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -173,17 +173,17 @@ impl Listener {
         self.listening.is_quiet()
     }
 
-    /// Its socket, for another process.
+    /// A duplicate of its socket, for another process.
     pub(crate) fn duplicate(&self) -> Result<OwnedFd, Error> {
         Ok(self.listening.duplicate()?)
     }
 
-    /// Another process listens there now.
+    /// Closes it without affecting the process that listens there now.
     pub(crate) fn give_up(self) {
         self.listening.give_up();
     }
 
-    /// The oldest request that waits, if one does.
+    /// Takes the oldest waiting request, if there is one.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -201,7 +201,7 @@ impl Listener {
 
     #[cfg_attr(not(feature = "async"), expect(dead_code, reason = "only tasks poll"))]
     fn poll(&self, waker: &Waker) -> Poll<Result<Request, Error>> {
-        // Looked at after the waker is known: who comes in between is found or wakes.
+        // Checked after the waker is stored: a request that arrives in between is found here or wakes the task.
         self.waiting.state.lock().1.push(waker.clone());
         match self.try_next().transpose() {
             Some(request) => Poll::Ready(request),
@@ -222,7 +222,7 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// The next request of a listener. With the feature `async` it is a future.
+/// Waits for the next request of a listener. With the feature `async` it is a future.
 ///
 /// ```
 /// # let device = verbena::Device::open()?;
@@ -236,7 +236,7 @@ impl fmt::Debug for Listener {
 pub struct Next<'a>(&'a Listener);
 
 impl Next<'_> {
-    /// Waits for it.
+    /// Blocks until there is a request.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -260,7 +260,7 @@ impl Next<'_> {
     }
 }
 
-/// The next connection of a listener. With the feature `async` it is a future.
+/// Waits for the next connection of a listener. With the feature `async` it is a future.
 ///
 /// ```
 /// # let device = verbena::Device::open()?;
@@ -281,7 +281,7 @@ pub struct Accepting<'a> {
 }
 
 impl Accepting<'_> {
-    /// Waits for it.
+    /// Blocks until a connection is established. Fails if the startup with this peer fails; the listener can be used again.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -297,7 +297,7 @@ impl Accepting<'_> {
 
 #[cfg(feature = "async")]
 mod tasks {
-    //! The same for tasks. It promises what waiting does. It refuses a thread.
+    //! The same as futures. A task stores its waker before it checks for a request, so none is missed.
 
     use core::pin::Pin;
     use core::task::{Context, Poll};

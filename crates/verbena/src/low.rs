@@ -1,5 +1,5 @@
-//! What requests and completions of the low layer are made of: the adapter's own types, so that posting copies once.
-//! They promise nothing by themselves; a queue pair judges what it is given. They refuse allocation.
+//! The types of requests and completions of the low layer. They are the adapter's own types, so that posting copies once.
+//! They are plain data and do not allocate; the queue pair validates them when they are posted.
 //!
 //! ```
 //! use verbena::low::{Data, Flags, SendOp, SendWr, RecvWr, Wc};
@@ -71,7 +71,7 @@ pub use verbena_wire::ext::RnrTimer;
 pub use verbena_wire::number::{Psn, Qpn};
 pub use verbena_wire::{Stag, To};
 
-/// A completion that says nothing, to make arrays of.
+/// An empty completion, to initialize arrays.
 ///
 /// ```
 /// let completions = [verbena::low::BLANK; 32];

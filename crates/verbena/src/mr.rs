@@ -1,11 +1,11 @@
-//! Registered memory: ours to share with peers ([`Memory`]), ours to work with ([`Buf`]), and somebody else's ([`Mr`]).
-//! It promises that memory is registered exactly as long as it lives, and that a slice is given out only of memory that
-//! nobody else can reach at that moment. It refuses to know queues; the only `unsafe` of this crate is here.
+//! Registered memory: shared with peers ([`Memory`]), buffers of operations ([`Buf`]), and memory that the program allocated ([`Mr`]).
+//! Memory is registered as long as its handle lives. A slice is given out only of memory that nothing else can access at that time.
+//! The only `unsafe` code of this crate is here.
 //!
-//! Why the slices of a [`Buf`] are sound: its region grants peers nothing and lies in the device's own protection
-//! domain, which no queue pair of the low layer can use, and the high layer takes the buffer away while work on it is
-//! outstanding. A slice that a [`Scope`] lends lies in the same domain and is taken back by the call that lent it, before
-//! it returns. Everything else is copied in and out, never behind a Rust reference (CONTRIBUTING.md).
+//! Why the slices of a [`Buf`] are sound: its region grants no remote access and lies in the device's own protection
+//! domain, which no queue pair of the low layer can use, and the high layer owns the buffer while work on it is
+//! outstanding. A slice registered by a [`Scope`] lies in the same domain and is deregistered before the call that registered it
+//! returns. Everything else is copied in and out, never accessed through a Rust reference (CONTRIBUTING.md).
 
 mod block;
 mod buf;

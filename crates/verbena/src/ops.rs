@@ -1,6 +1,6 @@
-//! The operations of a connection: who owns which buffer until when.
-//! It promises that a buffer is in exactly one place — the program's hand, or a slot here until the adapter is done with
-//! it — and that what was received for a call that was given up waits for the next one. It refuses to post or poll.
+//! The operations of a connection, and which side owns their buffers.
+//! A buffer is owned either by the program or by a slot here until the adapter is done with it. What was received for a dropped
+//! `recv` is kept for the next one. This module neither posts nor polls.
 
 use core::task::Waker;
 use std::collections::VecDeque;
@@ -21,16 +21,16 @@ pub(crate) enum Lane {
 /// The memory of an operation, kept until the adapter is done with it.
 #[derive(Debug)]
 pub(crate) enum Kept {
-    /// A buffer, which comes back.
+    /// A buffer, which is returned.
     Buf(Buf),
-    /// Memory that the program shares with us.
+    /// Memory that the program may use meanwhile.
     Memory(#[expect(dead_code, reason = "only kept alive")] Memory),
-    /// A slice, which its scope takes back.
+    /// A slice, which its scope deregisters.
     Lent(Arc<Lent>),
 }
 
 impl Kept {
-    /// The buffer, of an operation that was begun with one.
+    /// The buffer, if the operation was begun with one.
     pub(crate) fn buf(self) -> Option<Buf> {
         match self {
             Kept::Buf(buf) => Some(buf),
@@ -39,7 +39,7 @@ impl Kept {
     }
 }
 
-/// What is asked for, in a form that can be posted when there is room.
+/// An operation in a form that can be posted later.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ask {
     /// None is a receive.
@@ -56,16 +56,16 @@ impl Ask {
     }
 }
 
-/// What an operation that worked brought.
+/// The result of a successful operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gain {
     pub(crate) len: u32,
-    /// Bytes of it in the buffer.
+    /// Bytes of it placed in the buffer.
     pub(crate) placed: u32,
     pub(crate) immediate: Option<u32>,
 }
 
-/// The name of an operation: its slot, and how often the slot was used before.
+/// The name of an operation: its slot and the slot's generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Id {
     index: u32,
@@ -95,7 +95,7 @@ struct Work {
     ask: Ask,
     kept: Kept,
     stage: Stage,
-    /// Somebody holds its `Pending`.
+    /// Its `Pending` exists.
     claimed: bool,
     waker: Option<Waker>,
     /// Receives take messages in this order.
@@ -103,8 +103,8 @@ struct Work {
 }
 
 impl Work {
-    /// Its message, if it has one, can be given to another receive; one in memory of the program's own is where it
-    /// should be.
+    /// Whether its message can be returned by another receive: one in memory of the program is already where it
+    /// belongs.
     fn can_be_inherited(&self) -> bool {
         self.ask.lane() == Lane::Recv && matches!(self.kept, Kept::Buf(_))
     }
@@ -120,11 +120,11 @@ struct Slot {
 struct Queue {
     posted: usize,
     backlog: VecDeque<Id>,
-    /// Somebody is posting, and looks again before it goes.
+    /// A thread is posting, and checks the backlog again before it stops.
     posting: bool,
 }
 
-/// What must happen when the lock is released: wakers run code of others, and freeing memory waits for the adapter.
+/// Done after the lock is released: wakers run the program's code, and freeing memory waits for the adapter.
 #[derive(Debug, Default)]
 pub(crate) struct After {
     pub(crate) wakers: Vec<Waker>,
@@ -132,7 +132,7 @@ pub(crate) struct After {
 }
 
 impl After {
-    /// Call it without any lock.
+    /// To be called without any lock.
     pub(crate) fn run(self) {
         drop(self.garbage);
         for waker in self.wakers {
@@ -152,11 +152,11 @@ pub(crate) struct Ops {
     /// Receives whose `Pending` was dropped, oldest first.
     unclaimed: VecDeque<Id>,
     next_number: u64,
-    /// Wakers that wait here.
+    /// Operations with a waker.
     pub(crate) awaited: usize,
-    /// Threads that sleep.
+    /// Sleeping threads.
     pub(crate) sleepers: usize,
-    /// Words for the answers of atomics.
+    /// Spare buffers for the results of atomics.
     words: Vec<Buf>,
     closed: Option<Error>,
 }
@@ -200,7 +200,7 @@ impl Ops {
         Some(work)
     }
 
-    /// Takes an operation in, to be posted in its turn. On a closed connection it is refused, with what was kept for it.
+    /// Adds an operation, to be posted in its turn. Fails on a closed connection and returns `kept`.
     pub(crate) fn begin(&mut self, ask: Ask, kept: Kept) -> Result<Id, (Error, Kept)> {
         if let Some(error) = &self.closed {
             return Err((error.clone(), kept));
@@ -225,7 +225,7 @@ impl Ops {
         Ok(id)
     }
 
-    /// An earlier receive that nobody waits for any more.
+    /// Takes over the oldest receive whose `Pending` was dropped.
     pub(crate) fn claim(&mut self) -> Option<Id> {
         let id = self.unclaimed.pop_front()?;
         let work = self.work(id)?;
@@ -233,7 +233,7 @@ impl Ops {
         Some(id)
     }
 
-    /// Whoever gets true posts until [`next`](Ops::next) has nothing more.
+    /// If true, the caller has to post until [`next`](Ops::next) returns `None`.
     pub(crate) fn start_posting(&mut self, lane: Lane) -> bool {
         let depth = self.depths[lane as usize];
         let queue = self.queue(lane);
@@ -262,7 +262,7 @@ impl Ops {
         Some((id, work.ask))
     }
 
-    /// An operation is over: the adapter will not touch its buffer again.
+    /// Ends an operation: the adapter will not access its buffer again.
     pub(crate) fn finish(&mut self, id: Id, end: Result<Gain, Error>, after: &mut After) {
         let Some(work) = self.work(id) else { return };
         let lane = work.ask.lane();
@@ -284,7 +284,7 @@ impl Ops {
         }
     }
 
-    /// Nothing more is posted, and what is under way ends so. The queue pair is gone.
+    /// Ends all operations with this error and accepts no more. The queue pair must have been destroyed.
     pub(crate) fn close(&mut self, error: &Error, after: &mut After) {
         self.closed.get_or_insert_with(|| error.clone());
         let ids: Vec<Id> = (0_u32..)
@@ -302,7 +302,7 @@ impl Ops {
         }
     }
 
-    /// The end of an operation and what was kept for it, if it has ended.
+    /// Takes the result of an operation and what was kept for it, if it has ended.
     pub(crate) fn take(&mut self, id: Id) -> Option<(Result<Gain, Error>, Kept)> {
         if !matches!(self.work(id)?.stage, Stage::Done(_)) {
             return None;
@@ -314,13 +314,13 @@ impl Ops {
         }
     }
 
-    /// It has ended, whether its end was taken or not.
+    /// Whether it has ended, and its result was taken or not.
     pub(crate) fn is_over(&mut self, id: Id) -> bool {
         self.work(id)
             .is_none_or(|work| matches!(work.stage, Stage::Done(_)))
     }
 
-    /// Who is to be woken when it ends.
+    /// Sets the waker to call when it ends.
     pub(crate) fn wake_by(&mut self, id: Id, waker: &Waker) {
         let Some(work) = self.work(id) else { return };
         let before = work.waker.replace(waker.clone());
@@ -357,7 +357,7 @@ impl Ops {
         }
     }
 
-    /// Operations wait in line.
+    /// Whether operations wait to be posted.
     pub(crate) fn has_backlog(&self) -> bool {
         self.queues.iter().any(|queue| !queue.backlog.is_empty())
     }
@@ -368,12 +368,12 @@ impl Ops {
         queue.posted + queue.backlog.len()
     }
 
-    /// A word for the answer of an atomic, if one is spare.
+    /// A spare buffer for the result of an atomic, if there is one.
     pub(crate) fn word(&mut self) -> Option<Buf> {
         self.words.pop()
     }
 
-    /// It is spare again.
+    /// Keeps it as a spare; returns it if there are enough.
     pub(crate) fn keep_word(&mut self, word: Buf) -> Option<Buf> {
         if self.words.len() >= self.depths[Lane::Send as usize] {
             return Some(word);

@@ -1,6 +1,6 @@
-//! A protection domain of the low layer: where its memory, windows and shared queues come from.
-//! It promises that what was made in it keeps it alive, and that queue pairs of other domains reach nothing in it.
-//! It refuses the memory of connections: that has a domain of its own, out of reach.
+//! A protection domain of the low layer, in which memory, windows and shared queues are created.
+//! Objects keep their domain alive, and queue pairs of other domains cannot access them. Connections of the high layer have their own
+//! domain, which is not accessible here.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::registering::Registering;
 use crate::srq::Srq;
 use crate::ssq::{Ssq, SsqOptions};
 
-/// A protection domain of the low layer: its memory can be used by its queue pairs, and by no others.
+/// A protection domain of the low layer: its memory can be used by its own queue pairs only.
 ///
 /// ```
 /// use verbena::{Access, Device};
@@ -26,7 +26,7 @@ use crate::ssq::{Ssq, SsqOptions};
 pub struct Pd(pub(crate) Arc<Domain>);
 
 impl Pd {
-    /// Memory in this domain.
+    /// Allocates and registers memory in this domain.
     ///
     /// ```
     /// use verbena::{Access, Device};
@@ -37,9 +37,9 @@ impl Pd {
         Memory::new(&self.0, len, access)
     }
 
-    /// Memory in this domain that is registered later, behind all that was asked for so before (V5). It can be used at
-    /// once: requests that need it stand until it is registered, peers that reach for it wait up to five seconds, and
-    /// nobody else notices. If the registration fails, so does the work that waited. [`Registering`] has a whole example.
+    /// Allocates memory in this domain that is registered in the background, in the order of such calls (V5). It can be used at
+    /// once: requests that need it wait until it is registered, peers that access it wait up to five seconds, and
+    /// other work is not delayed. If the registration fails, so does the work that waited. [`Registering`] has a complete example.
     ///
     /// ```
     /// use verbena::{Access, Device};
@@ -51,8 +51,8 @@ impl Pd {
         Memory::later(&self.0, len, access)
     }
 
-    /// Memory whose registration dies with the first message of a peer that ends in it, be it a Write, a read that is served or
-    /// an atomic, and without the peer knowing (M9). The memory itself stays, and its owner's copies in and out work on.
+    /// Allocates memory whose registration is invalidated by the first message of a peer that ends in it, be it a Write, a read that is
+    /// served or an atomic, without notice to the peer (M9). The program can still copy in and out afterwards.
     ///
     /// ```
     /// use verbena::{Access, Device};
@@ -63,7 +63,7 @@ impl Pd {
         Memory::one_touch(&self.0, len, access)
     }
 
-    /// An STag under which requests register memory (M4), with room for so many pages at once. [`Tag`] has a whole example.
+    /// Allocates an STag for registration by work request (M4), with a capacity of `pages`. [`Tag`] has a complete example.
     ///
     /// ```
     /// let tag = verbena::Device::open()?.pd()?.tag(16)?;
@@ -73,7 +73,7 @@ impl Pd {
         Tag::new(self, pages)
     }
 
-    /// A window onto memory of this domain, bound to nothing yet.
+    /// Allocates a memory window in this domain, not bound yet.
     ///
     /// ```
     /// use verbena::low::WindowType;
@@ -84,7 +84,7 @@ impl Pd {
         Window::new(self, ty)
     }
 
-    /// A shared send queue in this domain, which completes in this queue (V6). [`Ssq`] has a whole example.
+    /// Creates a shared send queue in this domain that completes in `cq` (V6). [`Ssq`] has a complete example.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -96,7 +96,7 @@ impl Pd {
         Ssq::new(self, cq, options)
     }
 
-    /// A shared receive queue in this domain: so many receives of at most so many pieces.
+    /// Creates a shared receive queue in this domain for `receives` receives of at most `pieces` scatter elements each.
     ///
     /// ```
     /// let srq = verbena::Device::open()?.pd()?.srq(1024, 4)?;

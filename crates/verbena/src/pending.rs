@@ -1,6 +1,6 @@
-//! An operation that was begun: wait for it, await it, look at it, or let it go.
-//! It promises that its buffer comes back with the result, whatever the result is, and that dropping it is sound at any moment.
-//! It refuses to undo: what was posted happens, and only nobody is told.
+//! An operation under way: a thread can wait for it, a task can await it, and it can be polled or dropped.
+//! The buffer is returned with the result, on success and on failure. Dropping it is sound at any time and does not cancel: the
+//! operation takes place, and its result is discarded.
 
 use core::fmt;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use crate::error::Error;
 use crate::ops::{Gain, Id, Kept};
 use crate::shared::{End, Shared};
 
-/// What becomes of the end of an operation, from what was kept for it; none if it was begun with something else.
+/// Converts the result of an operation and what was kept for it; `None` if the operation was begun with another kind of memory.
 pub(crate) type Finish<T> = fn(&Shared, Result<Gain, Error>, Kept) -> Option<T>;
 
-/// An operation under way; it began when it was asked for. With the feature `async` it is a future.
+/// An operation under way. With the feature `async` it is a future.
 ///
-/// Dropping it lets the operation go on by itself: its buffer is freed when the adapter is done with it. A message that
-/// arrives for a `recv` that was dropped is not lost: the next `recv` gets it.
+/// Dropping it does not cancel the operation; its buffer is freed when the adapter is done with it. A message that
+/// arrives for a dropped `recv` is not lost: the next `recv` returns it.
 ///
 /// ```
 /// # let device = verbena::Device::open()?;
@@ -41,18 +41,18 @@ pub(crate) type Finish<T> = fn(&Shared, Result<Gain, Error>, Kept) -> Option<T>;
 pub struct Pending<T>(State<T>);
 
 enum State<T> {
-    /// Refused before anything was posted.
+    /// Ended before anything was posted.
     Ended(T),
     Under {
         shared: Arc<Shared>,
         id: Id,
         finish: Finish<T>,
     },
-    /// Its end was taken.
+    /// Its result was taken.
     Taken,
 }
 
-// Nothing in it is pinned.
+// No field is pinned.
 impl<T> Unpin for Pending<T> {}
 
 impl<T> Pending<T> {
@@ -60,7 +60,7 @@ impl<T> Pending<T> {
         Pending(State::Ended(end))
     }
 
-    /// Refused, as its finish says.
+    /// Failed before anything was posted, with the result of its [`Finish`].
     pub(crate) fn refused(end: Option<T>) -> Pending<T> {
         Pending(end.map_or(State::Taken, State::Ended))
     }
@@ -76,7 +76,7 @@ impl<T> Pending<T> {
         Pending(State::Under { shared, id, finish })
     }
 
-    /// Waits for the end.
+    /// Waits until the operation has ended.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -91,12 +91,12 @@ impl<T> Pending<T> {
     pub fn wait(self) -> T {
         match self.wait_until(None) {
             Ok(end) => end,
-            // Without a time limit it comes back with an end or not at all.
+            // Without a time limit it returns with a result only.
             Err(again) => again.wait(),
         }
     }
 
-    /// Waits no longer than this; what is not over by then can be waited for again.
+    /// Waits at most for `limit`; returns the operation, to wait again, if it has not ended by then.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -125,7 +125,7 @@ impl<T> Pending<T> {
         }
     }
 
-    /// The end if it has come; the operation itself if not.
+    /// The result if the operation has ended, else the operation itself. Does not block.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -147,7 +147,7 @@ impl<T> Pending<T> {
     }
 
     fn ready(&mut self) -> Option<T> {
-        // As with every future: to ask twice is a mistake that must not become a silent wait for ever.
+        // As with every future: polling again after the end is a bug, which must not become an endless wait.
         assert!(!matches!(self.0, State::Taken), "its end was taken before");
         match core::mem::replace(&mut self.0, State::Taken) {
             State::Ended(end) => Some(end),

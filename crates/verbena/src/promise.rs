@@ -1,6 +1,5 @@
-//! One answer that comes later, for a thread that waits or a task that awaits.
-//! It promises that whoever waits is woken once the answer is there, and that a promise nobody keeps is answered, too.
-//! It refuses to know what the answer is about.
+//! A one-shot result for a thread that waits or a task that awaits.
+//! The waiter is woken once the result is there; a [`Promise`] that is dropped without one delivers an error.
 
 use core::task::{Poll, Waker};
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::error::Error;
 
-/// The side that answers; dropped without an answer, it says that the adapter is closed.
+/// The side that delivers; if it is dropped without a result, it delivers that the adapter is closed.
 pub(crate) struct Promise<T = Vec<u8>>(Arc<Inner<T>>);
 
 struct Inner<T> {
@@ -62,7 +61,7 @@ impl<T> Inner<T> {
 
 impl<T> Drop for Promise<T> {
     fn drop(&mut self) {
-        // Without effect on one that was kept.
+        // Has no effect if a result was delivered.
         self.0.answer(Err(verbena_engine::Error::Closed.into()));
     }
 }
@@ -93,7 +92,7 @@ impl<T> Answer<T> {
     }
 }
 
-/// A queue pair that is being connected; ends with what the peer said. Can be awaited with the feature `async`.
+/// A queue pair being connected; the result is the peer's private data. With the feature `async` it is a future.
 ///
 /// ```
 /// # use verbena::{Device, Qp, QpOptions};
@@ -111,7 +110,7 @@ impl<T> Answer<T> {
 pub struct Joining(Answer<Vec<u8>>);
 
 impl Joining {
-    /// Waits for the end.
+    /// Waits until the connection is established or has failed. Returns the peer's private data.
     ///
     /// ```no_run
     /// # use verbena::{Device, Qp, QpOptions};

@@ -1,6 +1,6 @@
 //! A queue pair of the low layer, whole or as two halves for two threads.
-//! It promises that what is posted leaves at once and that a list leaves together; nothing is allocated on the way.
-//! It refuses to wait: work ends in completion queues, connecting ends in a [`Joining`].
+//! Posted requests are transmitted at once and a list is transmitted together; posting does not allocate. No call blocks: work ends in
+//! completion queues, connecting ends in a [`Joining`].
 
 mod by_hand;
 mod channel;
@@ -24,7 +24,7 @@ use crate::pd::Pd;
 use crate::srq::{Srq, Stock};
 use crate::ssq::Sends;
 
-/// What a queue pair shall be like.
+/// Options of a queue pair.
 ///
 /// ```
 /// use verbena::{QpOptions, low::Limits};
@@ -36,15 +36,15 @@ use crate::ssq::Sends;
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct QpOptions {
-    /// Whose manners it has; the device's if it does not say.
+    /// Whether it behaves as RoCE or as iWARP; by default as the device does.
     pub personality: Option<Personality>,
     /// Reliable or unreliable.
     pub qp_type: QpType,
-    /// How much it holds.
+    /// Capacities of its queues.
     pub limits: Limits,
-    /// Whether its requests may register memory, and what happens if one cannot (M4); see [`Tag`](crate::Tag).
+    /// Whether its requests may register memory, and what happens if one fails (M4); see [`Tag`](crate::Tag).
     pub registration: Registration,
-    /// It has a number that peers can call, so that it can be connected by hand; see [`Qp::name`].
+    /// It gets a number for out-of-band connections; see [`Qp::name`].
     pub callable: bool,
 }
 
@@ -74,7 +74,7 @@ impl QpOptions {
     }
 }
 
-/// A queue pair; [`low`](crate::low) has a whole example.
+/// A queue pair; [`low`](crate::low) has a complete example.
 ///
 /// ```
 /// use verbena::{Device, Qp, QpOptions};
@@ -88,16 +88,16 @@ pub struct Qp(pub(crate) Arc<Pair>);
 /// The queue pair, and what must outlive it.
 pub(crate) struct Pair {
     pub(crate) qp: QueuePair,
-    // Dropped after it.
+    // Dropped after the queue pair.
     held: Held,
 }
 
-/// What a queue pair needs for as long as it lives; dropped in this order.
+/// What a queue pair needs as long as it lives; dropped in this order.
 pub(crate) struct Held {
     _stock: Option<Arc<Stock>>,
     _shared: Option<Arc<Sends>>,
     domain: Arc<Domain>,
-    /// Domains that its connection came from and still reaches (V1).
+    /// Earlier domains of its connection, whose memory it still accesses (V1).
     past: Vec<Arc<Domain>>,
 }
 
@@ -117,7 +117,8 @@ impl Held {
 }
 
 impl Qp {
-    /// A queue pair in a domain; its sends complete in one queue, its receives in the same or another.
+    /// Creates a queue pair; its sends complete in one queue, its receives in the same or another. Fails with [`Error::Foreign`] if a
+    /// queue is another device's.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions};
@@ -130,7 +131,7 @@ impl Qp {
         Qp::make(pd, send, recv, None, options)
     }
 
-    /// The same, with receives from a shared queue of the same domain instead of its own.
+    /// Like [`new`](Qp::new), with receives from a shared receive queue of the same domain.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions};
@@ -168,7 +169,7 @@ impl Qp {
         Ok(Held::new(&pd.0, stock, None).hold(qp))
     }
 
-    /// Its number, as completions name it.
+    /// Its number, as in completions.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions};
@@ -182,7 +183,7 @@ impl Qp {
         self.0.qp.number()
     }
 
-    /// State, first cause of failure, counters and outstanding work, at one moment.
+    /// A consistent snapshot of its state, first cause of failure, counters and outstanding work.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions};
@@ -196,7 +197,7 @@ impl Qp {
         self.0.qp.view()
     }
 
-    /// Where it stands.
+    /// Its state.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions, low::QpState};
@@ -210,7 +211,7 @@ impl Qp {
         self.0.qp.state()
     }
 
-    /// Asks for a state; false if it is refused.
+    /// Requests a transition to this state; false if it is not allowed.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions, low::QpState};
@@ -224,7 +225,7 @@ impl Qp {
         self.0.qp.modify(to)
     }
 
-    /// Says what the peer may do.
+    /// Sets which operations the peer may perform.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions, low::Enabled};
@@ -238,7 +239,7 @@ impl Qp {
         self.0.qp.enable(enabled);
     }
 
-    /// Changes how it treats its next peer: patience, retries, read depths.
+    /// Changes its attributes for the next connection: timeouts, retries, read depths.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions, low::RnrRetry};
@@ -252,7 +253,7 @@ impl Qp {
         self.0.qp.set_manners(change);
     }
 
-    /// Posts requests that leave together. On error: how many were posted before the one that was refused, and why.
+    /// Posts requests that are transmitted together. On error: the number posted before the one that failed, and the reason.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions};
@@ -266,7 +267,7 @@ impl Qp {
         self.0.qp.post_sends(wrs)
     }
 
-    /// Posts receives. On error: how many were posted before the one that was refused, and why.
+    /// Posts receives. On error: the number posted before the one that failed, and the reason.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions, low::RecvWr, low::QpState};
@@ -281,7 +282,7 @@ impl Qp {
         self.0.post_recv(wrs)
     }
 
-    /// Two halves for two threads. The queue pair is destroyed when both are dropped.
+    /// Splits it into two halves for two threads. The queue pair is destroyed when both are dropped.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions};
@@ -320,7 +321,7 @@ impl Pair {
 pub struct Sender(Arc<Pair>);
 
 impl Sender {
-    /// Posts requests that leave together; see [`Qp::post_send`].
+    /// Posts requests that are transmitted together; see [`Qp::post_send`].
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions};
@@ -334,7 +335,7 @@ impl Sender {
         self.0.qp.post_sends(wrs)
     }
 
-    /// State, first cause of failure, counters and outstanding work; see [`Qp::view`].
+    /// A snapshot of its state; see [`Qp::view`].
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions};

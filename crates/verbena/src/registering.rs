@@ -1,6 +1,6 @@
-//! A registration that is done later (V5), for a thread that waits or a task that awaits.
-//! It promises the outcome once, and that dropping it changes nothing: the registration goes on.
-//! It refuses to keep memory back meanwhile: whoever has the handle uses it, and the adapter makes what needs it wait.
+//! A registration in the background (V5), for a thread that waits or a task that awaits.
+//! It delivers the outcome once; dropping it does not cancel the registration. The memory's handle can be used meanwhile: the adapter
+//! delays work that needs it.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::device::Domain;
 use crate::error::Error;
 use crate::promise::{Answer, Promise};
 
-/// The outcome of a registration that is done later. Can be awaited with the feature `async`.
+/// The outcome of a registration in the background. With the feature `async` it is a future.
 ///
 /// ```
 /// use verbena::low::{BLANK, Data, Flags, SendOp, SendWr};
@@ -41,7 +41,7 @@ use crate::promise::{Answer, Promise};
 pub struct Registering(Answer<()>);
 
 impl Registering {
-    /// Waits for the outcome.
+    /// Waits for the outcome. Fails if the memory could not be registered.
     ///
     /// ```
     /// use verbena::{Access, Device};
@@ -53,13 +53,13 @@ impl Registering {
         self.0.wait()
     }
 
-    /// Has the adapter do it; the STag is known at once.
+    /// Starts the registration; the STag is known at once.
     pub(crate) fn begin(
         domain: &Arc<Domain>,
         reserve: impl FnOnce(&Arc<Tpt>) -> Result<Reserved, Misuse>,
     ) -> Result<(Stag, Registering), Error> {
         let (promise, answer) = Promise::pair();
-        // A pending entry counts until it is settled, even if nobody wants it any more: its domain stays so long.
+        // A pending entry belongs to its domain until it is settled, even if its handle was dropped: the domain is kept as long.
         let kept = domain.clone();
         let told = move |outcome: Result<(), verbena_engine::Error>| {
             drop(kept);

@@ -1,6 +1,6 @@
-//! Handles of a peer's memory: what it told us about a region of its own, as bytes in a message.
-//! They promise that bounds, rights and alignment are checked here, before anything is sent.
-//! They refuse to be proof: the peer checks again, and may have taken the memory away meanwhile.
+//! Handles of a peer's memory, exchanged as bytes in messages or private data.
+//! Bounds, rights and alignment are checked here, before anything is sent. The peer checks again, and may have deregistered the memory
+//! meanwhile.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -11,9 +11,9 @@ use verbena_wire::{Stag, To};
 
 use crate::error::Error;
 
-/// A piece of a peer's memory.
+/// A range of a peer's memory.
 ///
-/// A program makes one of its own [`Memory`](crate::Memory), sends its 24 bytes, and the peer uses it:
+/// A program makes one from its own [`Memory`](crate::Memory), sends its 24 bytes, and the peer uses it:
 ///
 /// ```
 /// use verbena::{Access, Device, RemoteMemory};
@@ -35,7 +35,7 @@ pub struct RemoteMemory {
     access: Access,
 }
 
-/// The first byte of what is left over in a handle; a later form of handles would have another.
+/// Version of the handle format.
 const FORM: u8 = 1;
 const PEERS: [Access; 3] = [
     Access::REMOTE_READ,
@@ -43,13 +43,13 @@ const PEERS: [Access; 3] = [
     Access::REMOTE_ATOMIC,
 ];
 
-/// All rights that a peer can have.
+/// All remote access rights.
 pub(crate) fn peers() -> Access {
     PEERS.into_iter().fold(Access::NONE, |all, one| all | one)
 }
 
 impl RemoteMemory {
-    /// Bytes of a handle.
+    /// Length of an encoded handle.
     ///
     /// ```
     /// assert_eq!(verbena::RemoteMemory::BYTES, 24);
@@ -65,7 +65,7 @@ impl RemoteMemory {
         }
     }
 
-    /// Bytes of memory.
+    /// Length of the memory in bytes.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -77,7 +77,7 @@ impl RemoteMemory {
         self.len
     }
 
-    /// No bytes.
+    /// Whether its length is zero.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -89,7 +89,7 @@ impl RemoteMemory {
         self.len == 0
     }
 
-    /// What it allows.
+    /// The remote access rights that it grants.
     ///
     /// ```
     /// # use verbena::Access;
@@ -102,7 +102,7 @@ impl RemoteMemory {
         self.access
     }
 
-    /// A part of it.
+    /// A part of it. Fails with [`Error::Bounds`] if it is out of bounds.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -123,7 +123,7 @@ impl RemoteMemory {
         fits.then_some(part).ok_or(bounds)
     }
 
-    /// One value in it; words that atomics are meant for must be aligned, which those look at.
+    /// The handle of one value in it. Fails if it is out of bounds; the alignment is checked by atomics only.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -137,7 +137,7 @@ impl RemoteMemory {
         Ok(Remote { memory, of })
     }
 
-    /// As bytes, for a message or for private data: address, length, STag (big-endian), rights, form, two zeros.
+    /// Encodes it, for a message or private data: address, length, STag (big-endian), rights, version, two zeros.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -156,7 +156,7 @@ impl RemoteMemory {
         bytes
     }
 
-    /// From the first bytes of a message or of private data.
+    /// Decodes it from the first 24 bytes of a message or of private data. Fails with [`Error::Handle`] if they are invalid.
     ///
     /// ```
     /// let error = verbena::RemoteMemory::from_bytes(b"short").unwrap_err();
@@ -194,7 +194,7 @@ impl RemoteMemory {
         }
     }
 
-    /// The place as a request of the low layer names it.
+    /// Its STag and address, as in a request of the low layer.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -209,7 +209,7 @@ impl RemoteMemory {
         }
     }
 
-    /// So many bytes of it may be used so.
+    /// Fails unless `len` bytes of it may be accessed with these rights.
     pub(crate) fn check(&self, len: usize, needs: Access) -> Result<(), Error> {
         self.slice(0, len as u64)?;
         let has = self.access;
@@ -236,7 +236,7 @@ pub struct Remote<T> {
 }
 
 impl<T> Remote<T> {
-    /// Where it is.
+    /// Its location.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -251,7 +251,7 @@ impl<T> Remote<T> {
 }
 
 impl Remote<u64> {
-    /// Atomics may be done on it.
+    /// Fails unless it is aligned and grants atomics.
     pub(crate) fn check_atomic(&self) -> Result<(), Error> {
         self.memory.check(8, Access::REMOTE_ATOMIC)?;
         let at = self.memory.at;

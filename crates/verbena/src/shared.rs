@@ -1,8 +1,8 @@
-//! What a connection and its pending operations share: queue pair, completion queue, operations, and who waits.
-//! It promises that a completion finds its operation whoever polls, that a waiter is woken, and that buffers come back
-//! only when the adapter has let go of them. It refuses a thread of its own: whoever waits polls, then the shards wake it.
+//! The state shared by a connection and its pending operations: queue pair, completion queue, operations and waiters.
+//! A completion finds its operation whichever thread polls, waiters are woken, and buffers are returned only after the adapter is
+//! done with them. There is no thread of its own: a waiting thread polls and then sleeps, and the shards wake it.
 //!
-//! No lock is held while the engine is called or somebody is woken: both may call back.
+//! No lock is held while the engine or a waker is called: both may call back.
 
 use core::task::{Poll, Waker};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,23 +23,23 @@ use crate::low::BLANK;
 use crate::mr::Buf;
 use crate::ops::{After, Ask, Gain, Id, Kept, Lane, Ops};
 
-/// Completions taken at once.
+/// Completions polled at once.
 const AT_ONCE: usize = 32;
 
-/// How an operation ended, with what was kept for it.
+/// The result of an operation, with what was kept for it.
 pub(crate) type End = (Result<Gain, Error>, Kept);
 
-/// The operations, and who sleeps for them.
+/// The operations and the threads that sleep for them.
 #[derive(Debug)]
 pub(crate) struct Board {
     ops: Mutex<Ops>,
     done: Condvar,
-    /// The peer ended the connection.
+    /// The peer has ended the connection.
     peer_left: AtomicBool,
 }
 
 impl Board {
-    /// Changes the operations, then wakes whoever that concerns.
+    /// Changes the operations, then wakes their waiters.
     fn change<R>(&self, change: impl FnOnce(&mut Ops, &mut After) -> R) -> R {
         let mut after = After::default();
         let mut ops = self.ops.lock();
@@ -59,8 +59,8 @@ impl Board {
     }
 }
 
-/// The queue pair. Whoever posts holds it a moment longer; when the last has let go it is destroyed, and only then are
-/// the buffers of unfinished operations free.
+/// The queue pair. A thread that posts holds a reference meanwhile; with the last reference it is destroyed, and only then
+/// are the buffers of unfinished operations returned.
 #[derive(Debug)]
 pub(crate) struct Link {
     qp: Option<QueuePair>,
@@ -89,11 +89,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// A connection to be, whose receives may be posted already.
+    /// Creates an unconnected endpoint; receives may be posted to it.
     pub(crate) fn new(device: &Device, wanted: Depths) -> Result<Arc<Shared>, Error> {
         let most = device.attributes().requests / 2;
         let depths = [wanted.sends, wanted.recvs].map(|depth| depth.clamp(1, most));
-        // Twice the room: a completion may be seen here before the queue pair has counted it out.
+        // Twice the capacity: a completion may be polled here before the queue pair has released its slot.
         let [sends, receives] = depths.map(|depth| 2 * depth);
         let engine = &device.inner().engine;
         let cq = engine.create_cq(sends + receives)?;
@@ -138,16 +138,16 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Something with the queue pair, if it is still there.
+    /// Calls `what` with the queue pair, if it still exists.
     pub(crate) fn with_qp<R>(&self, what: impl FnOnce(&QueuePair) -> R) -> Option<R> {
         let link = self.link.lock().clone()?;
         link.qp.as_ref().map(what)
     }
 
-    /// The peer ended the connection: receives will not be served any more. Messages that came before are kept.
+    /// The peer has ended the connection: outstanding receives are flushed. Messages that arrived before are kept.
     pub(crate) fn peer_left(&self) {
         self.board.peer_left.store(true, Ordering::Release);
-        // `iwarp` has flushed them by itself and may refuse.
+        // The iWARP personality has flushed them already and may refuse the transition.
         self.with_qp(|qp| qp.modify(QpState::Err));
         self.drive();
     }
@@ -156,17 +156,17 @@ impl Shared {
         self.board.peer_left.load(Ordering::Acquire)
     }
 
-    /// The connection fails: what is under way on it ends.
+    /// Moves the queue pair to the error state, which flushes its operations.
     pub(crate) fn fail(&self) {
         self.with_qp(|qp| qp.modify(QpState::Err));
     }
 
-    /// The operation has ended, whether its end was taken or not.
+    /// Whether the operation has ended, and its result was taken or not.
     pub(crate) fn is_over(&self, id: Id) -> bool {
         self.board.ops.lock().is_over(id)
     }
 
-    /// Lets go of the queue pair.
+    /// Releases the queue pair.
     pub(crate) fn close(&self) {
         self.drive();
         let link = self.link.lock().take();
@@ -178,14 +178,14 @@ impl Shared {
         let begun = self.board.ops.lock().begin(ask, kept)?;
         self.post_all();
         if self.board.ops.lock().has_backlog() {
-            // Nobody may be waiting here: then a completion must ring, so that those in line are posted.
+            // There may be no waiter: a completion must notify, so that the backlog is posted.
             self.cq.arm(Arm::Next);
             self.drive();
         }
         Ok(begun)
     }
 
-    /// An earlier receive that nobody waits for any more.
+    /// Takes over a receive whose `Pending` was dropped.
     pub(crate) fn claim(&self) -> Option<Id> {
         self.board.ops.lock().claim()
     }
@@ -213,7 +213,7 @@ impl Shared {
         }
     }
 
-    /// Takes completions to their operations; returns how many.
+    /// Polls completions and ends their operations; returns how many.
     pub(crate) fn drive(&self) -> usize {
         let mut some = [BLANK; AT_ONCE];
         let mut count = 0;
@@ -237,7 +237,7 @@ impl Shared {
         let failed = some.iter().any(|wc| wc.status != Status::Success);
         let mut cause = None;
         if failed && let Some(known) = self.with_qp(|qp| qp.view().cause) {
-            // `iwarp` closes gently: receives are flushed without any failure, before the event is told.
+            // The iWARP personality closes in order: receives are flushed without a failure, before the event is raised.
             if known.is_none() && some.iter().any(|wc| wc.status == Status::WrFlushErr) {
                 self.board.peer_left.store(true, Ordering::Release);
             }
@@ -248,7 +248,7 @@ impl Shared {
                 let end = match wc.status {
                     Status::Success => Ok(Gain {
                         len: wc.len,
-                        // A write with immediate data reports what went elsewhere.
+                        // The payload of a write with immediate data is not in the receive's buffer.
                         placed: if wc.op == WcOp::ReceiveWriteImm {
                             0
                         } else {
@@ -268,7 +268,7 @@ impl Shared {
         });
     }
 
-    /// The armed queue has a completion. Runs on whatever thread noticed.
+    /// Called when the armed queue has a completion, on the thread that completed it.
     fn rung(&self) {
         loop {
             self.drive();
@@ -286,7 +286,7 @@ impl Shared {
         }
     }
 
-    /// The end of an operation, if it has ended.
+    /// Takes the result of an operation, if it has ended.
     pub(crate) fn try_take(&self, id: Id) -> Option<End> {
         let ended = self.board.ops.lock().take(id);
         ended.or_else(|| {
@@ -295,14 +295,14 @@ impl Shared {
         })
     }
 
-    /// For a task: the end, or a promise to wake it.
+    /// For a task: takes the result, or stores the waker.
     #[cfg_attr(not(feature = "async"), expect(dead_code, reason = "only tasks poll"))]
     pub(crate) fn poll(&self, id: Id, waker: &Waker) -> Poll<End> {
         if let Some(end) = self.try_take(id) {
             return Poll::Ready(end);
         }
         self.board.ops.lock().wake_by(id, waker);
-        // What completes from here on rings; what completed before is found by this look.
+        // Later completions notify; earlier ones are found by this poll.
         self.cq.arm(Arm::Next);
         self.drive();
         match self.board.ops.lock().take(id) {
@@ -311,7 +311,7 @@ impl Shared {
         }
     }
 
-    /// For a thread: the end, or none if it does not come in time. Polls for a little while, then sleeps.
+    /// For a thread: waits for the result, `None` at the time limit. Polls for 50 µs, then sleeps.
     pub(crate) fn wait(&self, id: Id, until: Option<Instant>) -> Option<End> {
         let spin = Instant::now() + SPIN;
         loop {
@@ -326,7 +326,7 @@ impl Shared {
         self.sleep(until, |ops| ops.take(id))
     }
 
-    /// Sleeps until there is what the caller looks for, or until the time is over.
+    /// Sleeps until `look` finds something, or until the time limit.
     pub(crate) fn sleep<R>(
         &self,
         until: Option<Instant>,
@@ -359,7 +359,7 @@ impl Shared {
         self.board.change(|ops, after| ops.give_up(id, after));
     }
 
-    /// A buffer of eight bytes for the answer of an atomic.
+    /// A buffer of eight bytes for the result of an atomic.
     pub(crate) fn word(&self) -> Result<Buf, Error> {
         let spare = self.board.ops.lock().word();
         spare.map_or_else(|| self.device.buffer(8), Ok)
@@ -379,7 +379,7 @@ impl Drop for Shared {
 
 fn post(qp: &QueuePair, id: Id, ask: &Ask) -> Result<(), PostError> {
     let pieces = core::slice::from_ref(&ask.sge);
-    // No piece at all for no bytes: an empty one would name memory for nothing.
+    // No element for no bytes: a zero-length slice of a scope is not registered and has no STag.
     let pieces = if ask.sge.len == 0 { &[] } else { pieces };
     match ask.op {
         Some(op) => qp.post_send(&SendWr {

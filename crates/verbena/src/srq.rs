@@ -1,6 +1,6 @@
-//! A shared receive queue of the low layer: one stock of receives for many queue pairs.
-//! It promises that a posted receive goes to the connection that has waited longest, and that the queue lasts as long as
-//! a queue pair takes from it. It refuses to be destroyed in use, and tells of a low stock only once per limit set.
+//! A shared receive queue of the low layer: one queue of receives for many queue pairs.
+//! A posted receive goes to the connection that has waited longest. The queue lives as long as a queue pair uses it and cannot be
+//! destroyed before. The limit event is raised once per limit set.
 
 use core::fmt;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl Srq {
         Ok(Srq(Arc::new(Stock { queue, domain })))
     }
 
-    /// Its number, as events name it.
+    /// Its number, as in events.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -78,8 +78,8 @@ impl Srq {
         self.0.queue.number()
     }
 
-    /// Posts receives; connections that wait for one go on. On error: how many were posted before the one that was
-    /// refused, and why.
+    /// Posts receives; connections that wait for one continue. On error: the number posted before the one that
+    /// failed, and the reason.
     ///
     /// ```
     /// # use verbena::low::{PostError, RecvWr};
@@ -93,7 +93,8 @@ impl Srq {
         self.0.queue.post(wrs)
     }
 
-    /// Asks for one [`Event::SrqLimit`](crate::Event::SrqLimit) when fewer receives than this wait; 0 takes that back.
+    /// Requests one [`Event::SrqLimit`](crate::Event::SrqLimit) when fewer receives than this are posted; 0 cancels it. Fails if the limit
+    /// exceeds the capacity.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -106,7 +107,7 @@ impl Srq {
         Ok(self.0.queue.set_limit(limit)?)
     }
 
-    /// What it is and holds.
+    /// Its capacity and contents.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -118,7 +119,7 @@ impl Srq {
         Ok(self.0.queue.query()?)
     }
 
-    /// Destroys it now; refused, and given back, while a queue pair takes from it. Dropped instead, it goes with the last
+    /// Destroys it now. Fails, and returns it, while a queue pair uses it; if it is dropped instead, it is destroyed after the last
     /// of them.
     ///
     /// ```

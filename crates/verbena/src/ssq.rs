@@ -1,6 +1,6 @@
-//! A shared send queue of the low layer (V6): one queue for many reliable channels, one order for all of them.
-//! It promises that requests begin and complete in the order they were posted, that a failed channel takes only its own along,
-//! and that one that does not move holds up the others no longer than its limit. It refuses to be destroyed in use.
+//! A shared send queue of the low layer (V6): one queue and one order of requests for many reliable channels.
+//! Requests begin and complete in the order in which they were posted. A failed channel flushes only its own requests, and one that
+//! makes no progress delays the others no longer than the stall limit. It cannot be destroyed while it has channels.
 
 use core::fmt;
 use core::time::Duration;
@@ -16,7 +16,7 @@ use crate::device::Domain;
 use crate::error::Error;
 use crate::pd::Pd;
 
-/// What a shared send queue shall be like.
+/// Options of a shared send queue.
 ///
 /// ```
 /// let options = verbena::SsqOptions { requests: 1024, ..verbena::SsqOptions::default() };
@@ -24,11 +24,11 @@ use crate::pd::Pd;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SsqOptions {
-    /// Requests that have not completed, of all channels together.
+    /// Outstanding requests, of all channels together.
     pub requests: usize,
-    /// Completed requests that its history remembers.
+    /// Completed requests kept in the history.
     pub history: usize,
-    /// How long a channel that does not move may hold up others before it is failed; the setting `send_stall` if nothing is said.
+    /// How long a channel without progress may delay others before it is failed; by default the setting `send_stall`.
     pub stall: Option<Duration>,
 }
 
@@ -119,9 +119,9 @@ impl Ssq {
         self.0.queue.number()
     }
 
-    /// Posts requests for the channel with this number. On error: how many were posted before the one that was refused, and why.
+    /// Posts requests for the channel with this number. On error: the number posted before the one that failed, and the reason.
     ///
-    /// Fences are about earlier requests of the same channel.
+    /// A fence waits for earlier requests of the same channel.
     ///
     /// ```
     /// # use verbena::low::PostError;
@@ -138,7 +138,7 @@ impl Ssq {
         self.0.queue.post(channel, wrs)
     }
 
-    /// Posts one request for each of several channels, in this order. On error: how many were posted before, and why.
+    /// Posts one request for each of several channels, in this order. On error: the number posted before, and the reason.
     ///
     /// ```
     /// # use verbena::low::{Data, Flags, SendOp, SendWr};
@@ -158,7 +158,7 @@ impl Ssq {
         self.0.queue.post_each(channels, wr)
     }
 
-    /// Takes no more requests for this channel; what was posted goes on.
+    /// Accepts no more requests for this channel; posted ones continue.
     ///
     /// ```
     /// # use verbena::{Qp, QpOptions, SsqOptions};
@@ -175,7 +175,7 @@ impl Ssq {
         Ok(self.0.queue.open(channel, false)?)
     }
 
-    /// Takes requests for this channel again, which was made of this queue; at first it does.
+    /// Accepts requests for this channel again. Fails unless it is a channel of this queue; a new channel is attached.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -188,7 +188,7 @@ impl Ssq {
         Ok(self.0.queue.open(channel, true)?)
     }
 
-    /// What it is and holds, and what it has done.
+    /// Its capacity, contents and counters.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -201,7 +201,7 @@ impl Ssq {
         Ok(self.0.queue.query()?)
     }
 
-    /// What one of its channels has, and has done.
+    /// State and counters of one of its channels.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -214,7 +214,7 @@ impl Ssq {
         Ok(self.0.queue.query_channel(channel)?)
     }
 
-    /// What became of its last requests, oldest first; of one channel, if it is named.
+    /// The outcome of its last requests, oldest first; only those of one channel, if given.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -229,7 +229,7 @@ impl Ssq {
         Ok(self.0.queue.history(channel)?)
     }
 
-    /// Destroys it now; refused, and given back, while it has channels. Dropped instead, it goes with the last of them.
+    /// Destroys it now. Fails, and returns it, while it has channels; if it is dropped instead, it is destroyed after the last of them.
     ///
     /// ```
     /// # use verbena::{Qp, QpOptions, SsqOptions};

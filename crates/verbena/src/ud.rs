@@ -1,6 +1,6 @@
-//! A datagram queue pair of the low layer (M14): no connection, each message whole in one packet or lost.
-//! It promises that what is posted leaves at once and completes when it has left, whoever may take it.
-//! It refuses long messages: none is longer than [`MAX_DATAGRAM`](crate::low::MAX_DATAGRAM).
+//! A datagram queue pair of the low layer (M14): connectionless, each message in one packet that may be lost.
+//! A posted datagram is transmitted at once and completes when it has been transmitted, whether or not it is received. The longest
+//! message is [`MAX_DATAGRAM`](crate::low::MAX_DATAGRAM) bytes.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -18,7 +18,7 @@ use crate::pd::Pd;
 use crate::qp::Name;
 use crate::srq::{Srq, Stock};
 
-/// What a datagram queue pair shall be like.
+/// Options of a datagram queue pair.
 ///
 /// ```
 /// use verbena::{UdOptions, low::Limits};
@@ -29,14 +29,14 @@ use crate::srq::{Srq, Stock};
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct UdOptions {
-    /// How much it holds.
+    /// Capacities of its queues.
     pub limits: Limits,
 }
 
 /// A datagram queue pair.
 ///
-/// Every receive begins with 40 bytes that say where the datagram came from: `Wc::grh` is set, and `Wc::len` counts them.
-/// A datagram that finds no receive, a receive that is too small, or another Q_Key is dropped without a word.
+/// Every receive begins with 40 bytes that tell the source of the datagram: `Wc::grh` is set, and `Wc::len` includes them.
+/// A datagram that finds no receive, a receive that is too small, or another Q_Key is dropped and counted only.
 ///
 /// ```
 /// use verbena::low::{BLANK, Data, Destination, Flags, QpState, Qpn, RecvWr, UdSendWr, WcOp};
@@ -80,13 +80,13 @@ pub struct UdOptions {
 /// ```
 pub struct Ud {
     pair: UdPair,
-    // Dropped after it, in this order.
+    // Dropped after the queue pair, in this order.
     _stock: Option<Arc<Stock>>,
     domain: Arc<Domain>,
 }
 
 impl Ud {
-    /// A datagram queue pair in a domain; its sends complete in one queue, its receives in the same or another.
+    /// Creates a datagram queue pair; its sends complete in one queue, its receives in the same or another.
     ///
     /// ```
     /// # use verbena::{Device, Ud, UdOptions};
@@ -99,7 +99,7 @@ impl Ud {
         Ud::make(pd, send, recv, None, options)
     }
 
-    /// The same, with receives from a shared queue of the same domain instead of its own.
+    /// Like [`new`](Ud::new), with receives from a shared receive queue of the same domain.
     ///
     /// ```
     /// # use verbena::{Device, Ud, UdOptions};
@@ -145,7 +145,7 @@ impl Ud {
         })
     }
 
-    /// The number that others send to, as completions name it: 24 bits.
+    /// The number that others send to, as in completions; it has 24 bits.
     ///
     /// ```
     /// # use verbena::{Device, Ud, UdOptions};
@@ -159,7 +159,7 @@ impl Ud {
         self.pair.number().get()
     }
 
-    /// The number by which events name it; no other queue pair of the device has it, connected ones included.
+    /// Its number in events, unique among all queue pairs of the device, connected ones included.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions, Ud, UdOptions};
@@ -174,7 +174,7 @@ impl Ud {
         self.pair.event_number()
     }
 
-    /// What others must be told to send to it.
+    /// The name to give to senders.
     ///
     /// ```
     /// # use verbena::{Device, Ud, UdOptions};
@@ -192,7 +192,7 @@ impl Ud {
         Ok(Name { address, number })
     }
 
-    /// State, key, first cause of failure, counters and outstanding work, at one moment.
+    /// A consistent snapshot of its state, Q_Key, first cause of failure, counters and outstanding work.
     ///
     /// ```
     /// # use verbena::{Device, Ud, UdOptions};
@@ -206,7 +206,7 @@ impl Ud {
         self.pair.view()
     }
 
-    /// The key that datagrams for it must show from now on.
+    /// Sets the Q_Key that datagrams for it must carry from now on.
     ///
     /// ```
     /// # use verbena::{Device, Ud, UdOptions};
@@ -221,7 +221,7 @@ impl Ud {
         self.pair.set_qkey(qkey);
     }
 
-    /// Asks for a state; false if it is refused. A send that fails here leaves it in `Sqe`, from where `Rts` leads on.
+    /// Requests a transition to this state; false if it is not allowed. A send that fails here moves it to `Sqe`; `Rts` resumes it.
     ///
     /// ```
     /// # use verbena::{Device, Ud, UdOptions, low::QpState};
@@ -235,7 +235,7 @@ impl Ud {
         self.pair.modify(to)
     }
 
-    /// Posts datagrams that leave together. On error: how many were posted before the one that was refused, and why.
+    /// Posts datagrams that are transmitted together. On error: the number posted before the one that failed, and the reason.
     ///
     /// ```
     /// # use verbena::{Device, Ud, UdOptions};
@@ -249,7 +249,7 @@ impl Ud {
         self.pair.post_sends(wrs)
     }
 
-    /// Posts receives. On error: how many were posted before the one that was refused, and why.
+    /// Posts receives. On error: the number posted before the one that failed, and the reason.
     ///
     /// ```
     /// # use verbena::{Device, Ud, UdOptions, low::RecvWr, low::QpState};
@@ -267,7 +267,7 @@ impl Ud {
         })
     }
 
-    /// Attaches it to a multicast group: it gets every datagram that is sent there and shows its key, but for its own. All
+    /// Attaches it to a multicast group: it receives every datagram to the group with its Q_Key, except its own. All
     /// devices on the network use one port for that (setting `multicast_port`).
     ///
     /// ```

@@ -1,4 +1,5 @@
-//! The examples run as programs of their own; they check every byte themselves and fail loudly.
+//! Runs the examples as separate programs; they check every byte themselves.
+//! A test fails if the program fails or does not print the expected line.
 
 mod common;
 
@@ -26,7 +27,7 @@ fn both_sides_in_one_process() {
     alone("by_hand", "100000 bytes written");
     alone("lending", "one too many ended as RemAccessErr");
     alone("fan_out", "1 channel let go; all completions in order");
-    // It checks for itself which handler ran where.
+    // It checks by itself which handler ran where.
     alone("two_consumers", "500 round trips");
     alone("upgrade", "5 upgrades under load, and no client noticed");
 }
@@ -67,7 +68,7 @@ fn two_processes() {
         let output = client.arg(at).output().unwrap();
         let err = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{name}: {err}");
-        // Read to the end, so that the server never waits for us.
+        // Read to the end, so that the server never blocks on the pipe.
         assert!(lines.all(|line| line.is_ok()));
         assert!(server.wait().unwrap().success(), "{name}");
     }

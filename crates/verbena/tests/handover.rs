@@ -1,6 +1,6 @@
-//! A server that is replaced by another process under load, and every way in which that can go wrong (V1).
+//! A server that is replaced by another process under load, and every way in which that can fail (V1).
 //!
-//! The processes are those of the example `upgrade`. Its client judges every answer; see there.
+//! The processes are those of the example `upgrade`, whose client checks every answer.
 
 mod common;
 
@@ -20,7 +20,7 @@ use verbena::{
 
 const SOON: Duration = Duration::from_secs(15);
 
-/// A server under load, and where its successor finds it.
+/// A server under load, and the path of its handover socket.
 struct Scene {
     folder: PathBuf,
     server: Process,
@@ -62,7 +62,7 @@ impl Scene {
         run(&[&usual, orders].concat())
     }
 
-    /// The next process takes over, and the last one ends well.
+    /// The next process takes over, and the previous one exits with success.
     fn upgrade(&mut self) {
         let kept = |said: &[String]| said.iter().filter(|line| line.contains("kept")).count();
         let before = kept(&self.server.said);
@@ -75,7 +75,7 @@ impl Scene {
         self.server = next;
     }
 
-    /// The client has noticed nothing, and heard this server last.
+    /// The client saw no error, and its last answer was from this server.
     fn fine(mut self, generation: u64) -> Vec<String> {
         std::thread::sleep(Duration::from_millis(50));
         self.client.tell();
@@ -86,7 +86,7 @@ impl Scene {
         std::mem::take(&mut self.client.said)
     }
 
-    /// The client has lost its connections, soon and of itself, and nothing that it heard was wrong.
+    /// The client has lost its connections in time, and saw no wrong answer.
     fn broken(mut self) {
         let status = self.client.end(SOON);
         assert!(!status.success());
@@ -94,7 +94,7 @@ impl Scene {
         assert!(self.client.has_said(verdict), "{:?}", self.client.said);
     }
 
-    /// Somebody new is served.
+    /// A new client is served.
     fn newcomer(&self) {
         let mut client = run(&["client", &self.at, "--clients", "1", "--seconds", "1"]);
         assert!(client.end(SOON).success(), "{:?}", client.said);
@@ -115,7 +115,7 @@ fn run(arguments: &[&str]) -> Process {
 
 const TWO: &[&str] = &["--clients", "2"];
 
-/// It ended by the signal that it sent itself.
+/// It was ended by the signal that it sent itself.
 fn killed(process: &mut Process) {
     use std::os::unix::process::ExitStatusExt;
     let status = process.end(SOON);
@@ -136,7 +136,7 @@ fn many_upgrades_under_load() {
 
 #[test]
 fn many_upgrades_by_the_rules_of_the_standard_alone() {
-    // The environment of this process is that of those it starts; nobody else of this program reads it.
+    // Set for the started processes only.
     let set = |mut command: std::process::Command| {
         command.env("VERBENA_EXTENSIONS", "off");
         command.env("VERBENA_RFC7306", "on");
@@ -168,7 +168,7 @@ fn many_upgrades_by_the_rules_of_the_standard_alone() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Whoever dies and when: the connection lives in one process, or in none.
+/// Whichever process dies and when, the connection lives in one process or in none.
 #[test]
 fn killed_at_every_step() {
     for step in Step::ALL {
@@ -196,7 +196,7 @@ fn the_running_one_dies(step: Step) {
         next.until("waiting for a successor");
         scene.newcomer();
         scene.server = next;
-        // It is as good as any.
+        // It can be replaced in turn.
         scene.upgrade();
         scene.fine(3);
     }
@@ -210,7 +210,7 @@ fn the_successor_dies(step: Step) {
         scene.server.until("kept: ");
         scene.newcomer();
         assert!(!scene.server.has_said("handed over"));
-        // Nothing of the attempt is left.
+        // The attempt left nothing behind.
         scene.upgrade();
         scene.fine(2);
     } else {
@@ -236,14 +236,14 @@ fn a_successor_that_hangs_gets_nothing() {
         resume(&next);
         assert!(!next.end(SOON).success());
         assert!(next.has_said("TakenBack"), "{:?}", next.said);
-        // It touched nothing, and somebody better may come.
+        // It touched nothing, and another successor can take over.
         scene.newcomer();
         scene.upgrade();
         scene.fine(2);
     }
 }
 
-/// The word decides, not the answer: who has claimed and hangs is waited for by the peers, and the running one lets go.
+/// The word decides, not the answer: if the successor has claimed everything and hangs, its peers wait and the running process releases it.
 #[test]
 fn a_successor_that_hangs_with_everything_keeps_it() {
     for step in ["Claimed", "Begun"] {
@@ -284,7 +284,7 @@ fn what_is_forgotten_is_not_lost() {
     scene.fine(2);
 }
 
-/// Both ends in this process: `take` is the successor.
+/// A handover in one process: `take` is the successor.
 fn within(
     handover: Handover,
     take: impl FnOnce(Inheritance) -> Result<(), Error> + Send + 'static,
@@ -307,7 +307,7 @@ fn within(
     given
 }
 
-/// A connection did not move: nothing was sent.
+/// Whether a connection could not be moved, so that nothing was sent.
 fn taking_waits(kept: &Kept) -> bool {
     kept.to_string().contains("does not move")
 }
@@ -353,7 +353,7 @@ fn a_queue_pair_without_a_connection_stays_and_the_successor_waits() {
     successor.give(handover, |_| ()).unwrap();
 }
 
-/// A connection whose server side can be handed over, with completions that nobody has taken.
+/// A connection whose server side can be handed over, with completions that were not polled.
 struct Flowing {
     client: (Device, Qp, Cq),
     server: (Device, Qp, Cq),
@@ -391,7 +391,7 @@ impl Flowing {
         }
     }
 
-    /// The successor does this with the connection; the running process must have kept it, and it flows.
+    /// The successor runs `take`; the running process must have kept the connection, and it works.
     fn kept(
         self,
         messages: usize,
@@ -420,7 +420,7 @@ impl Flowing {
     }
 }
 
-/// What cannot begin is found out while it can still be given back.
+/// A connection that cannot start is detected before the ownership changes.
 #[test]
 fn a_queue_pair_that_was_touched_takes_nothing() {
     let why = Flowing::new(3).kept(3, |mut inheritance, device| {
@@ -442,7 +442,7 @@ fn completions_that_wait_need_room() {
     assert!(why.contains("100 completions wait"), "{why}");
 }
 
-/// Who goes on after an error takes nothing: a part is not all.
+/// A program that continues after an error cannot take a part.
 #[test]
 fn what_failed_is_not_passed_over() {
     let why = Flowing::new(1).kept(1, |mut inheritance, device| {
@@ -470,7 +470,7 @@ fn what_failed_is_not_passed_over() {
 #[test]
 fn strangers_get_nothing() {
     let mut scene = Scene::new(&[], TWO);
-    // Eight bytes and no descriptors, as a greeting is framed.
+    // A frame without descriptors: its length in eight bytes, then the bytes.
     let frame = |bytes: &[u8]| [&(bytes.len() as u64).to_le_bytes(), bytes].concat();
     let (newer, older) = (*b"vbnh\x09\x00\x01\x00", *b"vbnh\x01\x00\x00\x00");
     let says: [(&[u8], &str); 6] = [
@@ -488,7 +488,7 @@ fn strangers_get_nothing() {
         let said = scene.server.until("not a successor: ");
         assert!(said.contains(why), "{said}");
     }
-    // One who says nothing and stays holds up who comes behind it for a moment, and nobody else.
+    // A process that connects and sends nothing delays the next one only until the time limit, and clients not at all.
     let silent = UnixStream::connect(scene.path()).unwrap();
     scene.newcomer();
     scene.upgrade();
@@ -511,7 +511,7 @@ fn of_two_successors_one_takes_all() {
         };
         let [a, b] = both;
         let (mut first, mut second) = if first == 0 { (a, b) } else { (b, a) };
-        // It came to the one that has gone, or to the new one, and then everything is its own.
+        // It connected either to the process that has ended, or to the new one, from which it takes everything.
         while second.is_running() && !second.has_said("took over") {
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -1,4 +1,5 @@
-//! iSCSI queue pairs of the low layer, against a peer that says by hand what a target might.
+//! iSCSI queue pairs of the low layer against a socket that sends the PDUs of a target.
+//! The target is a plain TCP socket of the test.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
@@ -10,7 +11,7 @@ use verbena::{Access, Device, Iscsi, IscsiOptions};
 /// Bytes of a receive.
 const ROOM: usize = 64;
 
-/// A sign of life that wants no answer.
+/// A NOP-In that wants no answer.
 fn nop() -> [u8; 48] {
     let mut bhs = [0; 48];
     (bhs[0], bhs[1]) = (0x20, 0x80);
@@ -27,7 +28,7 @@ fn assert_soon(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-/// Nobody polls, and all that will ever come has come: a PDU that found no receive must not wait for more than that.
+/// The queue is not polled and no more bytes arrive: posting a receive alone must let the next PDU proceed.
 #[test]
 fn a_pdu_that_waits_for_a_receive_waits_for_nothing_else() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

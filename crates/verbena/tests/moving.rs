@@ -1,6 +1,6 @@
-//! Connections that move between functions under traffic in both directions: nothing lost, doubled or reordered (V1).
+//! Connections that migrate between functions under traffic in both directions: nothing lost, duplicated or reordered (V1).
 //!
-//! The client's side is a program that knows nothing of it. Every completion of both sides is judged, every byte is
+//! The client's side is an ordinary program. Every completion of both sides is checked, every byte is
 //! compared, and the values before an atomic addition must be consecutive.
 
 mod common;
@@ -15,14 +15,14 @@ use verbena::{
     Access, Cq, Device, Handover, Hatch, Inheritance, Memory, Pd, Qp, QpOptions, Status,
 };
 
-/// Messages under way.
+/// Outstanding messages.
 const WINDOW: u64 = 8;
 /// The longest message.
 const LONGEST: usize = 40_000;
-/// What the server's memory has for each message under way: a place to write to, one that receives, one that answers.
+/// Bytes of the server's memory per outstanding message: for writes, for the receive, for the echo.
 const SLOT: usize = 3 * LONGEST;
 
-/// Message `n`, of a length of its own; it begins with its number.
+/// Message `n`, which begins with its number; its length depends on `n`.
 fn message(n: u64) -> Vec<u8> {
     let len = match n % 5 {
         0 => 8,
@@ -42,15 +42,15 @@ fn well(wc: &Wc) {
     assert_eq!(wc.status, Status::Success, "{wc:?}");
 }
 
-/// The moving side: echoes every message, and serves writes, reads and atomics without knowing of them.
+/// The side that migrates: echoes every message; writes, reads and atomics are one-sided.
 struct Server {
     qp: Qp,
     cq: Cq,
-    /// Where it may be; it is in the first. If this is empty, each move is a handover to a device of its own.
+    /// The functions it can be in; it is in the first. If this is empty, each move is a handover to a new device.
     homes: Vec<(Device, Pd)>,
     memory: Memory,
     expected: u64,
-    /// When it moved.
+    /// The times of its moves.
     moved: Vec<Instant>,
 }
 
@@ -67,7 +67,7 @@ impl Server {
             .unwrap();
     }
 
-    /// Answers whatever came, and says whether anything did.
+    /// Answers what has arrived; returns whether anything has.
     fn serve(&mut self) -> bool {
         let mut some = [BLANK; 16];
         let n = self.cq.poll(&mut some);
@@ -100,7 +100,7 @@ impl Server {
         }
     }
 
-    /// As if the successor were another process: nothing but bytes and descriptors goes over.
+    /// As if the successor were another process: only bytes and descriptors are passed.
     fn hand_over(self) -> Server {
         let Server {
             qp,
@@ -110,7 +110,7 @@ impl Server {
             expected,
             mut moved,
         } = self;
-        // Tests run at once: each move has a place of its own.
+        // Tests run concurrently: each handover has its own path.
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("verbena-moving-{}-{count}", std::process::id());
@@ -153,14 +153,14 @@ impl Server {
     }
 }
 
-/// What the client saw.
+/// What the client observed.
 struct Seen {
     messages: u64,
-    /// When each echo came, and how long after the one before.
+    /// The time of each echo, and its distance to the one before.
     echoes: Vec<(Instant, Duration)>,
 }
 
-/// The side that knows nothing: four requests per message, `WINDOW` messages under way.
+/// The side that stays: four requests per message, `WINDOW` messages outstanding.
 fn client(qp: &Qp, cq: &Cq, memory: &Memory, remote: &Remote, stop: &AtomicBool) -> Seen {
     let (mut sent, mut echoed, mut added) = (0, 0, 0_u64);
     let mut open = [0_u32; WINDOW as usize];
@@ -217,7 +217,7 @@ fn client(qp: &Qp, cq: &Cq, memory: &Memory, remote: &Remote, stop: &AtomicBool)
             break;
         }
         let n = cq.poll(&mut some);
-        // A server that has failed is not waited for.
+        // Ends the test if the server has failed.
         assert!(last.elapsed() < Duration::from_secs(20), "no answer");
         for wc in &some[..n] {
             well(wc);
@@ -265,11 +265,11 @@ fn client(qp: &Qp, cq: &Cq, memory: &Memory, remote: &Remote, stop: &AtomicBool)
 #[derive(Clone, Copy, PartialEq)]
 enum To {
     Functions,
-    /// Devices that share nothing, by way of a handover.
+    /// Devices that share nothing, by a handover.
     Devices,
 }
 
-/// Moves a server so many times while a client uses it, and says how long the client waited.
+/// Moves a server `moves` times while a client uses it, and prints how long the client waited.
 fn migrations(moves: u64, where_to: To, settings: &[(&str, &str)]) {
     let settings = [LOOPBACK, settings].concat();
     let (peer, adapter) = (device(&settings), device(&settings));
@@ -333,7 +333,7 @@ fn migrations(moves: u64, where_to: To, settings: &[(&str, &str)]) {
         (client.join().unwrap(), server)
     });
     assert!(seen.messages >= moves, "{} messages", seen.messages);
-    // What a peer sees of a move: how long it waited for the first echo after it.
+    // The effect of a move on the peer: how long it waited for the first echo after it.
     let first_after = |moved: &Instant| seen.echoes.iter().find(|(came, _)| came > moved);
     let mut pauses: Vec<Duration> = server
         .moved

@@ -1,6 +1,6 @@
 //! Requests of one queue pair that read and write the same memory of its peer, one behind the other without waiting.
-//! A cell is memory that requests of one queue pair use and nothing else does, so posting order says what every read returns.
-//! Nothing is judged here; [`super::checker`] does.
+//! A cell is memory that only requests of one queue pair use, so that posting order determines what every read returns.
+//! The checks are in [`super::checker`].
 
 use verbena_nic::qp::Enabled;
 use verbena_nic::wr::Remote;
@@ -13,18 +13,18 @@ use super::record::{Cell, CellUse, FRESH, Fault, Kind, Touch, Use};
 use super::request::Draft;
 use crate::rng::{Ratio, Rng};
 
-/// A step of a world with cells uses one.
+/// A step of a run with cells uses one.
 const USE: Ratio = Ratio::per_mille(350);
 /// Such a use ends with a read that must be refused.
 const REFUSED: Ratio = Ratio::per_mille(40);
-/// Of two uses one takes a new cell.
+/// A use takes a new cell.
 const FRESH_CELL: Ratio = Ratio::per_mille(400);
 
 /// What is drawn about cells.
 #[derive(Debug)]
 pub(super) struct Cells {
     rng: Rng,
-    /// Nothing is copied for responses, so that requests are held; then only one side of each pair uses cells.
+    /// Responses are not copied, so requests are held; then only one side of each pair uses cells.
     held: bool,
 }
 
@@ -37,7 +37,7 @@ impl Cells {
 }
 
 impl World {
-    /// How bytes are moved in this world.
+    /// How bytes are moved in this run.
     pub(super) fn transfer(&self) -> Transfer {
         let usual = Transfer::default();
         let held = self.cells.as_ref().is_some_and(|cells| cells.held);
@@ -47,7 +47,7 @@ impl World {
         }
     }
 
-    /// Perhaps uses a cell.
+    /// Uses a cell, with a certain probability.
     pub(super) fn perhaps_use_cell(&mut self) {
         let Some(mut cells) = self.cells.take() else {
             return;
@@ -102,7 +102,7 @@ impl World {
         self.record.cells.len() - 1
     }
 
-    /// A part of the cell: where it begins, its bytes, and how the peer names it.
+    /// A part of the cell: offset, length, and its address for the peer.
     fn part_of(&self, cell: usize, rng: &mut Rng) -> (usize, usize, Remote, Touch) {
         let slot = &self.record.slots[self.record.cells[cell].slot];
         let at = if rng.coin() {
@@ -159,7 +159,7 @@ impl World {
         self.post(qp, draft);
     }
 
-    /// A read by a key that opens nothing.
+    /// A read with an STag that does not exist.
     fn refused_read(&mut self, qp: usize, cell: usize) {
         let slot = &self.record.slots[self.record.cells[cell].slot];
         let Remote { stag, to } = self.remote((slot.area, slot.at));

@@ -1,6 +1,5 @@
-//! What happened in an adapter world, counted by name: a long run shows with it that it came to every trouble.
-//! It promises to count what took place, not what was drawn.
-//! It refuses to judge.
+//! Counts of what happened in a run of adapters, by name, so that a long run shows that it covered every fault.
+//! It counts what took place, not what was drawn.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
-//! Independent judges of an adapter world: each knows one law and only the [`Record`].
-//! They promise to object with a sentence that names the request, queue pair or byte; together they cover memory, completions,
-//! deliveries, order, atomics, receives, damage, limits, closings and leaks. They refuse to know how adapters work.
+//! Independent checkers of a run of adapters: each checks one rule, from the [`Record`] alone.
+//! An error names the request, queue pair or byte. Together they cover memory, completions, deliveries, order, atomics, receives,
+//! damage, limits, closings and leaks.
 
 mod atomics;
 mod closings;
@@ -19,10 +19,10 @@ use verbena_nic::Status;
 
 use super::record::{Kind, Op, Over, Queue, Record, Touch};
 
-/// One law.
+/// One rule.
 pub type Law = fn(&Record) -> Result<(), String>;
 
-/// The judges by name.
+/// The checkers by name.
 pub const ALL: [(&str, Law); 11] = [
     ("completions", completions::check),
     ("receives", receives::check),
@@ -37,7 +37,7 @@ pub const ALL: [(&str, Law); 11] = [
     ("leaks", leaks::check),
 ];
 
-/// Lets every judge look; the first objection counts.
+/// Runs every checker; returns the first error.
 pub fn check(record: &Record) -> Result<(), String> {
     for (name, judge) in ALL {
         judge(record).map_err(|why| format!("{name}: {why}"))?;
@@ -46,7 +46,7 @@ pub fn check(record: &Record) -> Result<(), String> {
 }
 
 impl Record {
-    /// Memory that the request needs was taken away by somebody else at some time.
+    /// Whether memory that the request needs was revoked at some time, other than by itself.
     fn is_risky(&self, op: &Op) -> bool {
         op.bad.is_some() || op.touches.iter().any(|t| self.is_taken(op, *t))
     }
@@ -59,12 +59,12 @@ impl Record {
             let first = matches!(o.kind, Kind::Bind { .. });
             !first && (o.touches.contains(&Touch::Window(w)) || o.touches.contains(&Touch::Own(w)))
         };
-        // Whoever is alone with a window cannot be surprised by its end.
+        // A request that is the only user of a window cannot fail because of its end.
         let unbinds = matches!(op.kind, Kind::Bind { .. });
         self.is_doubtful(touch) && (unbinds || self.ops.iter().filter(uses).count() > 1)
     }
 
-    /// Something happened to the pair that may end it: only then may anything fail.
+    /// Whether something happened to the pair that may end it: only then may requests fail.
     fn is_disturbed(&self, pair: usize) -> bool {
         let here = |qp: usize| qp / 2 == pair;
         !self.pairs[pair].faults.is_empty()
@@ -74,7 +74,7 @@ impl Record {
                 .any(|qp| self.has_risky_receive(qp))
     }
 
-    /// A receive that the queue pair may use was in memory that was taken away.
+    /// Whether a receive that the queue pair may use was in memory that was revoked or foreign.
     fn has_risky_receive(&self, qp: usize) -> bool {
         self.supplies.iter().any(|s| {
             let mine = match s.queue {
@@ -85,25 +85,25 @@ impl Record {
         })
     }
 
-    /// How a request ended; silence of an unsignalled one is success. `None` if it was never posted or its end was lost.
+    /// The status of a request; an unsignaled one without a completion succeeded. `None` if it was never posted or its status is unknown.
     fn end_of(&self, op: usize) -> Option<Status> {
         let entry = &self.ops[op];
         let qp = self.qps.get(entry.qp)?;
         match self.status(op) {
-            // Of what an emptied queue pair had not reported, only what stands before a success is known.
+            // Of requests that a reset queue pair had not reported, only those before a success are known.
             None if qp.over == Some(Over::Emptied) && !self.is_overtaken(op) => None,
             None if !entry.signaled && !qp.lossy[0] => Some(Status::Success),
             status => status,
         }
     }
 
-    /// A later request of the same queue pair has succeeded.
+    /// Whether a later request of the same queue pair has succeeded.
     fn is_overtaken(&self, op: usize) -> bool {
         let mut sent = self.qps[self.ops[op].qp].sent.iter();
         sent.any(|w| w.id > op as u64 && w.status == Status::Success)
     }
 
-    /// Success of this request means that the peer has carried it out.
+    /// Whether success of this request means that the peer has executed it.
     fn is_certain(&self, op: usize) -> bool {
         let Some(qp) = self.qps.get(self.ops[op].qp) else {
             return false;

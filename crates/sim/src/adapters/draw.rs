@@ -1,7 +1,6 @@
-//! Who is there in an adapter world: hosts, shared queues, and pairs of queue pairs with their links.
+//! The participants of a run of adapters: hosts, shared queues, and pairs of queue pairs with their links.
 //! The seed picks personalities, standard-only sides, unreliable pairs, small completion queues, what is
-//! forbidden, and habits of links.
-//! It refuses to post anything.
+//! forbidden, and the properties of links. Nothing is posted here.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use crate::fabric::{ConnectOptions, QpId, QpOptions, SideOptions};
 use crate::link::{Chunks, LinkOptions};
 use crate::rng::{Ratio, Rng};
 
-/// The manners of one connection.
+/// The properties of one connection.
 #[derive(Debug, Clone, Copy)]
 struct Manners {
     roce: [bool; 2],
@@ -33,7 +32,7 @@ struct Manners {
 }
 
 impl World {
-    /// Hosts, their shared queues, and the first connections.
+    /// Creates hosts, their shared queues, and the first connections.
     pub(super) fn populate(&mut self) {
         let hosts = self.rng.len(2, 3);
         for _ in 0..hosts {
@@ -77,7 +76,7 @@ impl World {
         }
     }
 
-    /// Two more queue pairs, joined.
+    /// Creates and connects two more queue pairs.
     pub(super) fn pair(&mut self) {
         let a = self.rng.below(self.hosts.len() as u64) as usize;
         let step = self.rng.len(1, self.hosts.len() - 1);
@@ -89,7 +88,7 @@ impl World {
         self.join(sides, manners, None);
     }
 
-    /// A queue pair whose life is over begins another, with a fresh partner.
+    /// Connects a queue pair that was reset or closed to a new partner.
     pub(super) fn rejoin(&mut self, old: usize) {
         let host = self.record.qps[old].host;
         let alive = |h: &usize| *h != host && !self.fabric.is_dead(self.hosts[*h]);
@@ -100,7 +99,7 @@ impl World {
         let partner = self.extra.pick(&others);
         let mut manners = draw_manners(&mut self.extra);
         let qp = &self.record.qps[old];
-        // What it was made with stays; its partner must suit it as in `may_share`.
+        // Its creation attributes stay; its partner must suit it as in `may_share`.
         let bound = qp.srq.is_some() || !qp.reliable;
         manners.roce = [qp.roce, if bound { qp.roce } else { manners.roce[1] }];
         manners.extensions |= bound;
@@ -179,7 +178,7 @@ impl World {
         self.record.pairs.push(faults);
     }
 
-    /// Receives of an impatient adapter must be there in time, which sharing them cannot promise.
+    /// Receives of a peer that does not wait must be posted in time, which a shared queue cannot guarantee.
     fn may_share(&mut self, manners: Manners) -> bool {
         let patient = manners.roce == [true; 2] && manners.extensions;
         let unreliable = manners.qp_type == QpType::Uc;
@@ -187,7 +186,7 @@ impl World {
         drawn || manners.crowded
     }
 
-    /// Sometimes the peer may not do everything. An unreliable connection would swallow the refusal.
+    /// Sometimes the peer may not do everything. On an unreliable connection the refusal would not be reported.
     fn draw_enabled(&mut self, id: QpId, manners: Manners) {
         let mut enabled = Enabled::default();
         if manners.qp_type == QpType::Rc && self.extra.chance(DISABLED) {
@@ -214,7 +213,7 @@ impl World {
         let rng = &mut self.rng;
         let mut sides = [0, 1].map(|_| draw_side(rng, manners));
         if !manners.extensions {
-            // One side is standard only; it does not matter which.
+            // One side is standard only; which one makes no difference.
             sides[rng.below(2) as usize].terms.extensions = false;
         }
         if rng.chance(Ratio::per_mille(150)) {
@@ -231,7 +230,7 @@ impl World {
             }
         }
         if self.extra.chance(FLIPPING) {
-            // Only what is summed is flipped: without checksums nobody could tell.
+            // Only with checksums: without them damage could not be detected.
             sides[0].terms.crc = true;
             for link in &mut links {
                 link.flip = Ratio::per_mille(self.extra.pick(&FLIPS));
@@ -244,7 +243,7 @@ impl World {
 fn draw_manners(rng: &mut Rng) -> Manners {
     let roce = !rng.chance(Ratio::per_mille(350));
     let mixed = rng.chance(Ratio::per_mille(150));
-    // iWARP knows no unreliable connections.
+    // iWARP has no unreliable connections.
     let unreliable = roce && !mixed && rng.chance(Ratio::per_mille(180));
     Manners {
         roce: [roce, roce ^ mixed],

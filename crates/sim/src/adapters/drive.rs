@@ -1,6 +1,5 @@
-//! The course of an adapter world: programs act at random moments while bytes are under way, then everything is brought to an end.
-//! It promises that at the end every request has had its chance: receives are there, drained queues are resumed.
-//! It refuses to judge what came of it.
+//! The course of a run of adapters: programs act at random times while bytes are under way, then everything is completed.
+//! Before the end every request can complete: receives are posted, drained queues are resumed. Nothing is checked here.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -17,18 +16,18 @@ use super::trouble::Watch;
 use crate::fabric::{ConnectionId, Fabric, HostId, QpId};
 use crate::rng::{Ratio, Rng};
 
-/// Rounds of supplying receives before what still waits counts as stuck.
+/// Rounds of posting receives before requests that still wait count as stuck.
 const LAST_ROUNDS: usize = 40;
-/// Makes of a seed another one.
+/// Derives the seed of another generator.
 const EXTRA: u64 = 0x9E37_79B9_7F4A_7C15;
-/// And yet another.
+/// Derives a second one.
 const MOVES: u64 = 0xC2B2_AE3D_27D4_EB4F;
-/// And a third one.
+/// Derives a third one.
 const TOUCHING: u64 = 0x1656_67B1_9E37_79F9;
-/// And a fourth one.
+/// Derives a fourth one.
 const CELLS: u64 = 0x27D4_EB2F_1656_67C5;
 
-/// An adapter world under way.
+/// A run of adapters.
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) fabric: Fabric,
@@ -41,29 +40,29 @@ pub(super) struct World {
     pub(super) ids: Vec<QpId>,
     /// The connections, as the record numbers pairs.
     pub(super) connections: Vec<ConnectionId>,
-    /// Immediate data and atomics pass, by pair.
+    /// Whether immediate data and atomics (RFC 7306) are allowed, by pair.
     pub(super) rfc7306: Vec<bool>,
     pub(super) areas: Vec<Live>,
     pub(super) windows: Vec<Window>,
-    /// Counters and what was added to each so far: host, room, bits used.
+    /// Counters and the bits used of each: host, location, bits.
     pub(super) counters: Vec<(usize, (usize, usize), u32)>,
-    /// Programs sometimes forget the receives of those who do not wait.
+    /// Programs sometimes omit receives for peers that do not wait.
     pub(super) starving: bool,
-    /// `SqDrained` was raised since the queue pair was asked to drain.
+    /// Queue pairs that raised `SqDrained` since they were asked to drain.
     pub(super) drained: Vec<u32>,
-    /// Queue pairs that raised an event of failure since somebody last looked.
+    /// Queue pairs that raised an event of failure since the last check.
     pub(super) complaints: Vec<u32>,
-    /// Chance for what [`super::chances`] names, and for nothing else.
+    /// Generator for what [`super::chances`] names, and for nothing else.
     pub(super) extra: Rng,
-    /// Chance for connections that move, and for nothing else.
+    /// Generator for connections that move, and for nothing else.
     pub(super) moves: Rng,
-    /// What is drawn about one-touch windows (M9), for the same reason.
+    /// Generator for one-touch windows (M9), for the same reason.
     pub(super) touching: Rng,
-    /// Cells are used here.
+    /// Set if cells are used.
     pub(super) cells: Option<Cells>,
-    /// The rarer troubles happen here.
+    /// Whether the rarer faults happen.
     pub(super) troubled: bool,
-    /// Peers of this host may name windows only, by host.
+    /// Whether peers of this host may name windows only, by host.
     pub(super) windows_only: Vec<bool>,
     /// What the peer may do, by queue pair.
     pub(super) enabled: Vec<Enabled>,
@@ -101,7 +100,7 @@ impl World {
         }
     }
 
-    /// The world of the same seed in which requests also use cells.
+    /// The run of the same seed in which requests also use cells.
     pub(super) fn with_cells(seed: u64) -> World {
         World {
             cells: Some(Cells::new(seed ^ CELLS)),
@@ -169,7 +168,7 @@ impl World {
                 }
                 self.blame(pair, Fault::Failed);
                 if self.fabric.queue_pair(self.ids[qp]).state() == QpState::Init {
-                    // It will refuse its stream, which the peer sees as a break.
+                    // It will reject its stream, which the peer sees as a reset.
                     self.blame(pair, Fault::Reset);
                 }
                 self.fabric.modify(self.ids[qp], QpState::Err);
@@ -180,7 +179,7 @@ impl World {
         }
     }
 
-    /// Notes that something is wrong with a pair from here on.
+    /// Records that a fault happened to a pair.
     pub(super) fn blame(&mut self, pair: usize, fault: Fault) {
         self.tell(format!("pair {pair}: {fault:?}"));
         self.record.pairs[pair].faults.insert(fault);
@@ -196,7 +195,7 @@ impl World {
         self.fabric.kill(self.hosts[host]);
     }
 
-    /// A connection moves to another queue pair, or says why not; its program must not notice.
+    /// Moves a connection to another queue pair, or records that it could not; its program must not notice.
     fn move_one(&mut self) {
         let qp = self.moves.below(self.ids.len() as u64) as usize;
         if !self.is_live(qp) {
@@ -216,7 +215,7 @@ impl World {
         self.fabric.stall(self.connections[at], span);
     }
 
-    /// RTS to SQD or back; `roce` only, elsewhere it would be the end.
+    /// RTS to SQD or back; RoCE only, for iWARP it would end the connection.
     fn cycle(&mut self) {
         let qp = self.rng.below(self.ids.len() as u64) as usize;
         if !self.record.qps[qp].roce || self.record.qps[qp].over.is_some() {
@@ -265,7 +264,7 @@ impl World {
         self.close_books()
     }
 
-    /// After all is quiet, a draining queue pair with nothing wrong has said that it is drained.
+    /// When nothing is under way, a draining queue pair without faults has raised `SqDrained`.
     fn check_drained(&mut self) {
         self.take_events();
         for qp in 0..self.ids.len() {
@@ -275,7 +274,7 @@ impl World {
             let healthy = self.record.pairs[self.record.qps[qp].pair]
                 .faults
                 .is_empty();
-            // What it began may still wait for a receive; then it is not drained.
+            // A request may still wait for a receive; then it is not drained.
             let waiting = queue_pair.outstanding().0 > 0;
             let over = self.record.qps[qp].over.is_some();
             self.record.qps[qp].undrained = silent && healthy && !waiting && !over;

@@ -1,6 +1,5 @@
-//! The memory of an adapter world's programs: regions that grow on demand, cut into slots that are used once.
-//! A slot used once promises that every byte found in it later has one possible author.
-//! It refuses to know requests.
+//! The memory of the programs: regions that are added on demand, divided into slots that are used once.
+//! Since a slot is used once, every byte found in it later has one possible source.
 
 use verbena_mem::{Access, Buffer, Pd};
 use verbena_nic::Sge;
@@ -12,23 +11,23 @@ use crate::fabric::{piece, remote};
 
 const PD: Pd = Pd(1);
 const FOREIGN_PD: Pd = Pd(2);
-/// Bytes between two slots that nobody may touch.
+/// Bytes between two slots that must not be written.
 const GUARD: usize = 8;
 /// Least bytes of a region.
 const REGION: usize = 4096;
 
-/// What may become of a region.
+/// The kind of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Zone {
-    /// Stays to the end, with every right.
+    /// Stays to the end, with all rights.
     Stable,
-    /// May be deregistered at any moment.
+    /// May be deregistered at any time.
     Passing,
-    /// Is reached through windows only.
+    /// Is accessed through windows only.
     Windowed,
     /// Peers may read it.
     ReadOnly,
-    /// Belongs to another domain: no queue pair may touch it.
+    /// Belongs to another domain: no queue pair may access it.
     Foreign,
 }
 
@@ -49,7 +48,7 @@ impl Live {
 }
 
 impl World {
-    /// Room for `len` bytes, aligned for atomics; its region and where it begins.
+    /// Reserves `len` bytes, aligned for atomics; returns the region and the offset.
     pub(super) fn room(&mut self, host: usize, zone: Zone, len: usize) -> (usize, usize) {
         let fits = |live: &Live| {
             live.host == host
@@ -91,7 +90,7 @@ impl World {
         self.areas.len() - 1
     }
 
-    /// A slot for one purpose; fixed bytes and zero words are written at once.
+    /// Records a slot for one purpose; fixed bytes and zero words are written at once.
     pub(super) fn slot(&mut self, (area, at): (usize, usize), len: usize, usage: Use) -> usize {
         let buffer = &self.areas[area].buffer;
         match &usage {
@@ -109,7 +108,7 @@ impl World {
         self.record.slots.len() - 1
     }
 
-    /// Bytes that are told from fresh memory.
+    /// Random bytes that differ from fresh memory.
     pub(super) fn payload(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = self.rng.bytes(len);
         for byte in &mut bytes {
@@ -126,7 +125,7 @@ impl World {
         remote(&self.areas[area].buffer, at)
     }
 
-    /// Deregisters a passing region, whatever happens in it.
+    /// Deregisters a passing region, whatever is under way in it.
     pub(super) fn revoke_region(&mut self) {
         let passing: Vec<usize> = (0..self.areas.len())
             .filter(|a| self.areas[*a].zone == Zone::Passing && self.areas[*a].revoked.is_none())
@@ -143,7 +142,7 @@ impl World {
         }
     }
 
-    /// The record of all regions; deregisters them. Returns what is left in each table.
+    /// Records and deregisters all regions. Returns the number of entries left in each table.
     pub(super) fn give_up_memory(&mut self) -> Vec<u32> {
         for window in &self.windows {
             let tpt = self.fabric.tpt(self.hosts[window.host]);

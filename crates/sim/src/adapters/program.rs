@@ -1,6 +1,5 @@
-//! The rest of what an adapter world's programs do: poll, supply receives, bind and give up windows.
-//! It promises to write down every completion, and to take a snapshot of a window the moment its end is known.
-//! It refuses to judge.
+//! The other actions of the programs: poll, post receives, bind and unbind windows.
+//! Every completion is recorded, and the bytes of a window are recorded as soon as its end is known.
 
 use verbena_mem::{Access, Bind, Pd, WindowType};
 use verbena_nic::{QpState, ReceiveWr, SendOp, Status, Wc, WcOp};
@@ -13,7 +12,7 @@ use super::record::{Fault, Kind, Op, Queue, Supply, Touch, Use};
 use super::request::RECEIVE;
 use crate::rng::Ratio;
 
-/// Bytes under a window.
+/// Bytes of a window.
 const WINDOW: usize = 400;
 const PD: Pd = Pd(1);
 
@@ -21,7 +20,7 @@ const PD: Pd = Pd(1);
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) host: usize,
-    /// The queue pair that binds it, and through whose peer it is used.
+    /// The queue pair that binds it, and whose peer uses it.
     qp: usize,
     pub(super) stag: Stag,
     ty: WindowType,
@@ -29,16 +28,16 @@ pub(super) struct Window {
     pub(super) len: usize,
     zero_based: bool,
     next: usize,
-    /// Peers have been told of it.
+    /// Peers may use it.
     known: bool,
-    /// Its end was asked for, or it was touched more often than it may be.
+    /// Its end was requested, or it was accessed more often than it may be.
     pub(super) doubtful: bool,
     pub(super) one_touch: bool,
     pub(super) revoked: Option<Vec<u8>>,
 }
 
 impl World {
-    /// Takes all completions of all living hosts.
+    /// Polls all completions of all living hosts.
     pub(super) fn poll(&mut self) {
         for qp in 0..self.ids.len() {
             for wc in self.fabric.sent(self.ids[qp]) {
@@ -52,7 +51,7 @@ impl World {
 
     fn completed(&mut self, wc: &Wc) {
         let number = |qp: &usize| self.fabric.queue_pair(self.ids[*qp]).number();
-        // Of several lives of a queue pair the last one is meant.
+        // If a queue pair was reused, its last use is meant.
         let Some(qp) = (0..self.ids.len()).rev().find(|qp| number(qp) == wc.qpn) else {
             self.record.strays += 1;
             return;
@@ -98,7 +97,7 @@ impl World {
         self.windows[window].revoked = Some(bytes);
     }
 
-    /// Supplies some receives somewhere.
+    /// Posts some receives at a random queue pair.
     pub(super) fn supply(&mut self) {
         let qp = self.rng.below(self.ids.len() as u64) as usize;
         for _ in 0..self.rng.len(1, 3) {
@@ -118,7 +117,7 @@ impl World {
         self.supply_in(qp, zone)
     }
 
-    /// Supplies one receive in memory of this kind; false if the queue takes none.
+    /// Posts one receive in memory of this kind; false if the queue does not accept it.
     pub(super) fn supply_in(&mut self, qp: usize, zone: Zone) -> bool {
         if !self.is_live(qp) {
             return false;
@@ -160,7 +159,7 @@ impl World {
         true
     }
 
-    /// Receives for everything that may still wait for one; false when nothing waits.
+    /// Posts receives for everything that may still wait for one; false when nothing waits.
     pub(super) fn supply_all(&mut self) -> bool {
         let mut waits = false;
         for qp in 0..self.ids.len() {
@@ -177,10 +176,10 @@ impl World {
         waits
     }
 
-    /// An adapter that does not wait must have its receives before the message comes.
+    /// Posts the receives that a peer without RNR needs before the message arrives.
     pub(super) fn provide(&mut self, qp: usize, op: &Op) {
         let peer = self.record.qps[qp].peer;
-        // Who completes on acceptance cannot send again, so it is not asked to wait.
+        // A sender that completes on acceptance cannot send again, so it is not asked to wait.
         let both = self.record.qps[peer].roce && self.record.qps[qp].roce;
         let patient = both && self.record.qps[qp].extended;
         let needs = op.wants_receive() && !patient && self.record.qps[peer].srq.is_none();
@@ -200,7 +199,7 @@ impl World {
         }
     }
 
-    /// A new window, bound by a request.
+    /// Binds a new window by a request.
     pub(super) fn bind(&mut self) {
         let Some(qp) = self.a_binder() else {
             return;
@@ -257,7 +256,7 @@ impl World {
         (self.state(qp) == Some(QpState::Rts)).then_some(qp)
     }
 
-    /// Gives up a window by a request of its own side, whoever may be using it.
+    /// Unbinds a window by a request of its own side, even if it is in use.
     pub(super) fn unbind(&mut self) {
         let known: Vec<usize> = (0..self.windows.len())
             .filter(|w| self.windows[*w].known && !self.windows[*w].doubtful)
@@ -299,13 +298,13 @@ impl World {
         self.rng.chance(Ratio::per_mille(300)).then_some(found)
     }
 
-    /// Unused room in a window of the peer's, and how the peer names it.
+    /// An unused range in a window of the peer, and its address for the peer.
     pub(super) fn window_room(&mut self, qp: usize) -> Option<(usize, To, (usize, usize), usize)> {
         let peer = self.record.qps[qp].peer;
         let len = self.rng.len(1, 80);
-        // Who knows what it is uses a one-touch window once; some do not know, or do not care (M9).
+        // A correct program uses a one-touch window once; some use it again (M9).
         let again = self.touching.chance(TOUCH_AGAIN);
-        // A window that is being given up may still be written: that is the race.
+        // A window that is being unbound may still be written: the race is intended.
         let fits = |w: &Window| {
             let fresh = !w.one_touch || w.next == 0 || again;
             w.qp == peer && w.known && fresh && w.revoked.is_none() && w.next + len <= w.len

@@ -1,6 +1,5 @@
-//! What is written down of an adapter world: what programs posted, what they were told, and what memory held at the end.
-//! It promises to be all that the checkers get, so that a damaged record shows whether they look.
-//! It refuses to judge.
+//! The record of a run of adapters: what programs posted, what was reported to them, and what memory held at the end.
+//! The checkers have no other input, so that they can be tested with a falsified record.
 
 mod cell;
 
@@ -11,53 +10,53 @@ use std::collections::BTreeSet;
 use verbena_nic::{QpState, Status, Wc};
 use verbena_stream::Time;
 
-/// What memory holds before anybody writes it.
+/// The initial contents of memory.
 pub const FRESH: u8 = 0xEE;
 
 /// What went wrong, or may have, on the connection of two queue pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {
-    /// The connection was broken.
+    /// The connection was reset.
     Reset,
     /// One of the hosts was killed.
     Killed,
-    /// A program asked for the end.
+    /// A program moved a queue pair to the error state.
     Failed,
-    /// A completion queue had no room.
+    /// A completion queue overflowed.
     Overflow,
-    /// A sender may run out of patience.
+    /// A sender may exceed its RNR retries.
     Impatient,
     /// A request that must be refused was posted, or memory in use was revoked.
     Bad,
-    /// The links damaged something that a checksum covers.
+    /// The links damaged bytes that a checksum covers.
     Flipped,
-    /// A queue pair was emptied (`Reset`) among the traffic.
+    /// A queue pair was moved to `Reset` under traffic.
     Emptied,
     /// A program closed its side (`Closing`).
     Closed,
 }
 
-/// How the life of a queue pair ended before the world did; it may begin another, under another number in the record.
+/// How the use of a queue pair ended before the run did; it may be used again, with another number in the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
-    /// It was emptied: nothing completes from here on.
+    /// It was reset: nothing completes from then on.
     Emptied,
-    /// It closed in peace and is idle.
+    /// It closed gracefully and is idle.
     Closed,
 }
 
-/// A program closed its side of a connection of the RDMA Consortium's manners.
+/// A program closed its side of a connection with the iWARP personality.
 #[derive(Debug, Clone, Copy)]
 pub struct Closing {
     /// The queue pair.
     pub qp: usize,
-    /// Sends it had outstanding: then it fails at once.
+    /// Outstanding sends: if there are any, it fails at once.
     pub outstanding: usize,
     /// Nothing was under way on either side: then both become idle.
     pub idle: bool,
-    /// Where it stood right after.
+    /// Its state right after.
     pub then: QpState,
-    /// Where both stood when all was quiet again; looked at only if it was idle.
+    /// The states of both when nothing was under way any more; checked only if it was idle.
     pub last: [QpState; 2],
     /// Events of failure that either raised meanwhile.
     pub complaints: usize,
@@ -68,11 +67,11 @@ pub struct Closing {
 pub struct Limits {
     /// Times it was armed.
     pub armed: usize,
-    /// Events that had to come: it was armed, a receive was taken, and fewer than the limit were left.
+    /// Events that had to be raised: it was armed, a receive was taken, and fewer than the limit were left.
     pub due: usize,
-    /// Events that came.
+    /// Events that were raised.
     pub seen: usize,
-    /// It is armed still, by what its program knows, and by what it says.
+    /// The limit still armed: according to its program, and according to the queue.
     pub left: (usize, usize),
 }
 
@@ -88,15 +87,15 @@ pub struct Pair {
 pub struct QueuePair {
     /// Its host.
     pub host: usize,
-    /// Its pair; also the connection.
+    /// Its pair; also the number of the connection.
     pub pair: usize,
     /// The queue pair at the other end.
     pub peer: usize,
-    /// InfiniBand's manners.
+    /// RoCE personality.
     pub roce: bool,
-    /// Both sides speak docs/extensions.md.
+    /// Both sides use the extensions of docs/extensions.md.
     pub extended: bool,
-    /// Success means the peer has it.
+    /// Success means that the peer has executed the request.
     pub acked: bool,
     /// Reliable.
     pub reliable: bool,
@@ -108,54 +107,54 @@ pub struct QueuePair {
     pub sent: Vec<Wc>,
     /// Completions of receives as they were polled.
     pub received: Vec<Wc>,
-    /// Some completions were lost to an overflow: of sends, of receives.
+    /// Whether completions were lost in an overflow: of sends, of receives.
     pub lossy: [bool; 2],
-    /// Sends and receives that had not ended when all was over.
+    /// Sends and receives that had not ended at the end of the run.
     pub left: (usize, usize),
-    /// It was asked to drain, was idle and healthy, and did not say so.
+    /// It was asked to drain, was idle and without faults, and did not raise the event.
     pub undrained: bool,
-    /// Its life ended before the world did.
+    /// How its use ended before the run did.
     pub over: Option<Over>,
-    /// It does not wait for receivers for ever.
+    /// It has a limited number of RNR retries.
     pub impatient: bool,
-    /// It does not wait for receivers at all.
+    /// It has no RNR retries.
     pub hasty: bool,
-    /// It does not wait at all, and was found waiting when all was quiet.
+    /// It has no RNR retries, and was found waiting when nothing was under way.
     pub waited: bool,
     /// Bytes that were damaged on their way to it.
     pub damage: usize,
-    /// Completions that came after its life was over.
+    /// Completions after its use had ended.
     pub late: usize,
-    /// It had a message to send and its peer had a receive for it, yet nothing moved.
+    /// It had a message to send and its peer had a receive for it, and nothing was under way.
     pub forgotten: bool,
 }
 
 /// Memory a request depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Touch {
-    /// Its own side's region.
+    /// A region of its own side.
     Local(usize),
-    /// A region of the peer's.
+    /// A region of the peer.
     Remote(usize),
-    /// A window of the peer's.
+    /// A window of the peer.
     Window(usize),
-    /// A window of its own side's.
+    /// A window of its own side.
     Own(usize),
 }
 
-/// What a request was.
+/// The kind of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// A message, with immediate data or not.
     Send {
-        /// What it says.
+        /// The payload.
         payload: Vec<u8>,
-        /// The request's number came as immediate data.
+        /// The request's number is immediate data.
         immediate: bool,
-        /// The window the peer loses.
+        /// The window of the peer that it invalidates.
         invalidates: Option<usize>,
     },
-    /// A write of so many bytes; with the request's number as immediate data or not.
+    /// A write, with the request's number as immediate data or not.
     Write {
         /// Bytes.
         len: usize,
@@ -164,14 +163,14 @@ pub enum Kind {
     },
     /// A read.
     Read {
-        /// The window of its own side that ends with it.
+        /// The window of its own side that it invalidates.
         invalidates: Option<usize>,
     },
     /// Adds this bit to a counter.
     Add {
         /// The counter.
         counter: usize,
-        /// What is added: a bit of its own, with room for a carry.
+        /// The value added: a bit of its own, with a free bit above for a carry.
         add: u64,
     },
     /// Compare and swap.
@@ -188,25 +187,25 @@ pub enum Kind {
     },
 }
 
-/// A request; its number is its place.
+/// A request; its number is its index.
 #[derive(Debug, Clone)]
 pub struct Op {
     /// The queue pair.
     pub qp: usize,
     /// What it was.
     pub kind: Kind,
-    /// Success is reported.
+    /// Whether it is signaled.
     pub signaled: bool,
-    /// It must be refused, with this status where the peer says why.
+    /// It must be refused, with this status where the peer reports the reason.
     pub bad: Option<Status>,
     /// Memory it depends on.
     pub touches: Vec<Touch>,
-    /// It was posted when bytes before it in the stream were damaged already: it must never arrive.
+    /// It was posted when earlier bytes of the stream were already damaged: it must never arrive.
     pub behind_damage: bool,
 }
 
 impl Op {
-    /// It consumes a receive of the peer.
+    /// Whether it consumes a receive of the peer.
     pub fn wants_receive(&self) -> bool {
         matches!(
             self.kind,
@@ -228,25 +227,25 @@ pub enum Queue {
     Shared(usize),
 }
 
-/// A receive; its number is its place.
+/// A receive; its number is its index.
 #[derive(Debug, Clone, Copy)]
 pub struct Supply {
     /// Where it was posted.
     pub queue: Queue,
     /// Its memory.
     pub slot: usize,
-    /// Its memory is of another domain: no message can be put there.
+    /// Its memory is of another domain: no message can be placed there.
     pub foreign: bool,
 }
 
-/// What a piece of memory is for.
+/// The purpose of a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Use {
-    /// Written by its program before anything happened: never changes.
+    /// Written by its program at the beginning: never changes.
     Fixed(Vec<u8>),
-    /// The target of a request: fresh, or this.
+    /// The target of a request: fresh, or these bytes.
     Target(usize, Vec<u8>),
-    /// Takes a message.
+    /// The memory of a receive.
     Receive(usize),
     /// Added to by requests; begins at zero.
     Counter,
@@ -256,20 +255,20 @@ pub enum Use {
     Swap(usize, u64, u64),
     /// Written and read by the requests of one queue pair.
     Cell,
-    /// Where such a read, this request, puts what it read.
+    /// The sink of such a read, with its request.
     Seen(usize),
 }
 
-/// A piece of memory.
+/// A range of a region.
 #[derive(Debug, Clone)]
 pub struct Slot {
     /// The region.
     pub area: usize,
-    /// Where in it.
+    /// Offset.
     pub at: usize,
     /// Bytes.
     pub len: usize,
-    /// What for.
+    /// Its purpose.
     pub usage: Use,
 }
 
@@ -278,7 +277,7 @@ pub struct Slot {
 pub struct Area {
     /// Its host.
     pub host: usize,
-    /// Its bytes when it was deregistered among the traffic, if it was.
+    /// Its bytes when it was deregistered under traffic, if it was.
     pub revoked: Option<Vec<u8>>,
     /// Its bytes at the end.
     pub image: Vec<u8>,
@@ -289,19 +288,19 @@ pub struct Area {
 pub struct WindowRecord {
     /// The region under it.
     pub area: usize,
-    /// Where in it.
+    /// Offset.
     pub at: usize,
     /// Bytes.
     pub len: usize,
-    /// Somebody asked for its end, or it never began.
+    /// Its end was requested, or it was never bound.
     pub doubtful: bool,
-    /// It ends with the first message that ends in it (M9).
+    /// It is invalidated by the first message that ends in it (M9).
     pub one_touch: bool,
-    /// Its bytes when its program knew it was invalid.
+    /// Its bytes when its program learned that it was invalid.
     pub revoked: Option<Vec<u8>>,
 }
 
-/// Everything that is known of an adapter world.
+/// Everything known of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Record {
     /// Connections.
@@ -318,13 +317,13 @@ pub struct Record {
     pub limits: Vec<Limits>,
     /// Queue pairs that got another partner.
     pub reused: usize,
-    /// Queue pairs that were taken away right after a shared receive was posted for which they may have waited.
+    /// Queue pairs that were failed right after a shared receive was posted for which they may have waited.
     pub stranded: usize,
-    /// Queue pairs that said they are drained.
+    /// Queue pairs that raised `SqDrained`.
     pub drained: usize,
     /// Connections that moved to another queue pair.
     pub moved: usize,
-    /// And those that were asked to and did not.
+    /// Those that could not be moved.
     pub stayed: usize,
     /// Requests posted although policy, queue pair or domain forbids them.
     pub unwelcome: [usize; 3],
@@ -332,28 +331,28 @@ pub struct Record {
     pub closings: Vec<Closing>,
     /// Regions.
     pub areas: Vec<Area>,
-    /// Pieces of them.
+    /// Ranges of them.
     pub slots: Vec<Slot>,
-    /// Those that one queue pair reads and writes again and again.
+    /// Slots that one queue pair reads and writes repeatedly.
     pub cells: Vec<Cell>,
     /// Windows.
     pub windows: Vec<WindowRecord>,
     /// Entries left in each host's table after everything was deregistered.
     pub entries_left: Vec<u32>,
-    /// Completions that name no queue pair of ours.
+    /// Completions whose number is of no queue pair.
     pub strays: usize,
     /// Bytes on the wire.
     pub bytes: u64,
-    /// Times a receiver was not ready.
+    /// RNRs sent.
     pub rnrs: u64,
     /// When it ended.
     pub end: Time,
-    /// What happened, for people.
+    /// The log, for people.
     pub story: Vec<String>,
 }
 
 impl Record {
-    /// Memory that a request depends on was revoked at some time.
+    /// Whether memory that a request depends on was revoked at some time.
     pub fn is_doubtful(&self, touch: Touch) -> bool {
         match touch {
             Touch::Local(area) | Touch::Remote(area) => self.areas[area].revoked.is_some(),

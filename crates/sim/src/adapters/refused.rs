@@ -1,6 +1,6 @@
-//! Requests of an adapter world's programs that must be refused, each for one reason.
-//! They promise to be wrong in that one way only, and to be written down with the status that the reason demands.
-//! It refuses to post them where an unreliable connection would swallow the refusal.
+//! Requests that must be refused, each for one reason.
+//! They are wrong in that one way only, and are recorded with the status that the reason demands. They are posted on reliable
+//! connections only, since an unreliable one does not report the refusal.
 
 use verbena_nic::qp::Enabled;
 use verbena_nic::wr::Remote;
@@ -13,14 +13,14 @@ use super::record::{Fault, Kind, Touch, Use};
 use super::request::{Draft, LONGEST, RECEIVE};
 
 impl World {
-    /// A request that the peer, or we ourselves, must refuse.
+    /// Posts a request that the peer, or this side, must refuse.
     pub(super) fn request_bad(&mut self) {
         let sender = self.a_sender();
         let Some(qp) = sender.filter(|qp| self.record.qps[*qp].reliable) else {
             return;
         };
         let can = self.welcome(qp);
-        // What is refused for two reasons would prove neither.
+        // A request that is refused for two reasons would prove neither.
         let draft = match self.rng.below(8) {
             0..2 => self.too_long(qp),
             2..4 if self.takes_7306(qp) && can.atomic => self.unaligned(qp),
@@ -31,7 +31,7 @@ impl World {
         self.post(qp, draft);
     }
 
-    /// A request that would be lawful elsewhere: the peer's policy, its queue pair or a domain forbids it.
+    /// Posts a request that would be valid elsewhere: the peer's policy, its queue pair or a domain forbids it.
     pub(super) fn request_unwelcome(&mut self) {
         let sender = self.a_sender();
         let Some(qp) = sender.filter(|qp| self.record.qps[*qp].reliable) else {
@@ -73,7 +73,7 @@ impl World {
             _ => 2,
         };
         self.record.unwelcome[reason] += 1;
-        // The immediate half of a refused write never leaves; it would only ask for a receive.
+        // The immediate data of a refused write is never sent; it would only need a receive.
         if let (SendOp::Write { remote, .. }, Kind::Write { len, .. }) = (draft.op, &draft.kind) {
             let (len, immediate) = (*len, false);
             draft.kind = Kind::Write { len, immediate };
@@ -106,7 +106,7 @@ impl World {
         draft
     }
 
-    /// A write to memory, or from memory, that is not there or not open.
+    /// A write to or from memory that does not exist or does not allow it.
     fn out_of_reach(&mut self, qp: usize) -> Draft {
         let mut draft = self.write(qp);
         let peer = self.record.qps[self.record.qps[qp].peer].host;
@@ -138,7 +138,7 @@ impl World {
         draft
     }
 
-    /// A message that no receive of these programs can hold.
+    /// A message that is too long for any receive of these programs.
     fn too_long(&mut self, qp: usize) -> Draft {
         let len = self.rng.len(RECEIVE + 1, RECEIVE + 1000);
         let payload = self.payload(len);
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// An atomic that is not on a word (M15).
+    /// An atomic on an unaligned address (M15).
     fn unaligned(&mut self, qp: usize) -> Draft {
         let (host, op) = (self.record.qps[qp].host, self.next_op());
         let peer = self.record.qps[self.record.qps[qp].peer].host;

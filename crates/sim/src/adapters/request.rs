@@ -1,6 +1,5 @@
-//! Requests of an adapter world's programs: lawful ones of every kind, and some that must be refused.
-//! Each is written down with what it may touch before it is posted.
-//! It refuses to know what becomes of it.
+//! Valid requests of every kind.
+//! Each is recorded with the memory it may access before it is posted.
 
 use verbena_nic::qp::Enabled;
 use verbena_nic::wr::{Data, Remote};
@@ -11,16 +10,16 @@ use super::memory::Zone;
 use super::record::{Kind, Op, Touch, Use};
 use crate::rng::Ratio;
 
-/// Bits of a counter one addition owns: its own and one for a carry.
+/// Bits of a counter used by one addition: its own and one for a carry.
 const BITS_PER_ADD: u32 = 2;
-/// Most bytes given inline.
+/// Most bytes of inline data.
 const INLINE: usize = 256;
 /// Most bytes of a message.
 pub(super) const LONGEST: usize = 3000;
-/// Room of every receive.
+/// Capacity of every receive.
 pub(super) const RECEIVE: usize = LONGEST;
 
-/// A request in the making.
+/// A request to be posted.
 pub(super) struct Draft {
     pub(super) kind: Kind,
     pub(super) op: SendOp,
@@ -30,7 +29,7 @@ pub(super) struct Draft {
 }
 
 impl World {
-    /// A lawful request on a queue pair that takes one.
+    /// Posts a valid request on a queue pair that accepts one.
     pub(super) fn request(&mut self) {
         let Some(qp) = self.a_sender() else {
             return;
@@ -58,7 +57,7 @@ impl World {
         takes.then_some(qp)
     }
 
-    /// What the peer lets this queue pair do with its regions.
+    /// What the peer allows this queue pair to do with its regions.
     pub(super) fn welcome(&self, qp: usize) -> Enabled {
         let peer = self.record.qps[qp].peer;
         let open = !self.windows_only[self.record.qps[peer].host];
@@ -69,7 +68,7 @@ impl World {
         } = self.enabled[peer];
         Enabled {
             write: write && open,
-            // The sink of a classic read is named to the peer: on a windows-only host a region will not do (M7).
+            // The sink of a classic read is named to the peer: on a windows-only host a region is not allowed (M7).
             read: read && open && !self.windows_only[self.record.qps[qp].host],
             atomic: atomic && open,
         }
@@ -87,7 +86,7 @@ impl World {
         }
     }
 
-    /// Bytes of our own to send.
+    /// Source memory with these bytes.
     pub(super) fn source(&mut self, qp: usize, bytes: &[u8]) -> (Sge, Touch) {
         let (host, zone) = (self.record.qps[qp].host, self.zone());
         let room = self.room(host, zone, bytes.len());
@@ -255,7 +254,7 @@ impl World {
         }
     }
 
-    /// A counter of a host, shared by all who add to it, and a bit nobody else adds.
+    /// A counter of a host, shared by all its peers, and a bit that no other request adds.
     fn counter(&mut self, host: usize) -> (usize, (usize, usize), u64) {
         let has_bit = |c: &&(usize, (usize, usize), u32)| c.0 == host && c.2 + BITS_PER_ADD <= 64;
         let found = self.counters.iter().find(has_bit).map(|c| c.1);
@@ -283,7 +282,7 @@ impl World {
         }
     }
 
-    /// Posts a draft, with the receives an impatient peer needs for it.
+    /// Posts a request, with the receives that a peer without RNR needs for it.
     pub(super) fn post(&mut self, qp: usize, draft: Draft) {
         let Draft {
             kind,
@@ -324,7 +323,7 @@ impl World {
             },
         };
         self.tell(format!("qp {qp}: post {number} {:?}", wr.op));
-        // A request that is refused here was never posted: it keeps its number, and must leave no trace.
+        // A request that fails here was never posted: it keeps its number, and must have no effect.
         let mut entry = entry;
         if self.fabric.post_send(self.ids[qp], &wr).is_err() {
             entry.qp = usize::MAX;
@@ -332,7 +331,7 @@ impl World {
         self.record.ops.push(entry);
     }
 
-    /// Sometimes a short message is given inline (V4): then its memory may go at once.
+    /// Sometimes makes a short message inline (V4): then its memory may be revoked at once.
     fn inline(
         &mut self,
         op: &SendOp,

@@ -1,6 +1,5 @@
-//! Adapter worlds that run with every `cargo test`: the first seeds, and what they must reach.
-//! They promise that the workloads come to every kind of trouble they were made for.
-//! The long run is `verbena-sim --adapters`.
+//! Runs of adapters with every `cargo test`: the first seeds, and what they must cover.
+//! Every kind of fault must occur. The long run is `verbena-sim --adapters`.
 
 use std::collections::BTreeSet;
 
@@ -95,12 +94,12 @@ fn the_workloads_reach_every_kind_of_trouble() {
     }
     assert_eq!(faults.len(), 9, "{faults:?}");
     assert!(windows > 20 && regions > 20 && invalidated > 5);
-    // One-touch windows that were given up by owners who had not noticed, touched once, touched again (M9).
+    // One-touch windows that were unbound by owners that had not noticed, touched once, touched again (M9).
     assert!(touches.iter().all(|count| *count > 2), "{touches:?}");
 }
 
-/// A frame whose memory goes away cannot be finished, and the peer hears nothing more; a queue pair that waits for damaged
-/// bytes keeps the shared receive that it was promised. Neither is anybody's fault.
+/// A frame whose memory was revoked cannot be finished, and the peer gets no Terminate; a queue pair that waits for damaged
+/// bytes keeps the shared receive that was assigned to it. Neither is an error.
 #[test]
 fn what_nobody_can_help_is_no_objection() {
     for seed in [157_125, 160_537] {

@@ -1,6 +1,5 @@
-//! The rarer troubles of an adapter world: queue pairs emptied or closed and joined anew, promises broken, limits armed.
-//! Each promises to write down what it did before anything can come of it, so that only what it explains is forgiven.
-//! It refuses to judge.
+//! The rarer faults: queue pairs reset or closed and connected again, assigned shared receives lost, limits armed.
+//! Each is recorded before it can have an effect, so that the checkers accept only what it explains.
 
 use verbena_nic::{Event, QpState};
 
@@ -12,14 +11,14 @@ use super::record::{Closing, Fault, Over};
 /// What the program of a shared receive queue knows of its limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Watch {
-    /// Below how many receives the event must come; 0 if none is due.
+    /// The limit that is armed; 0 if none is.
     armed: usize,
-    /// Receives at the last look.
+    /// Receives at the last observation.
     last: usize,
 }
 
 impl World {
-    /// What chance brings besides the step itself.
+    /// Rare events in addition to the step itself.
     pub(super) fn trouble(&mut self) {
         if self.extra.chance(ARM) {
             self.arm();
@@ -50,31 +49,31 @@ impl World {
         self.extra.below(self.ids.len() as u64) as usize
     }
 
-    /// The queue pair can still be used: its host lives, and so does it.
+    /// Whether the queue pair can still be used: its host is alive, and its use has not ended.
     pub(super) fn is_live(&self, qp: usize) -> bool {
         let dead = self.fabric.is_dead(self.hosts[self.record.qps[qp].host]);
         !dead && self.record.qps[qp].over.is_none()
     }
 
-    /// Its state; that of a life that is over is of no interest to anybody.
+    /// Its state, if it can still be used.
     pub(super) fn state(&self, qp: usize) -> Option<QpState> {
         let state = self.fabric.queue_pair(self.ids[qp]).state();
         self.is_live(qp).then_some(state)
     }
 
-    /// Empties a queue pair, whatever it is doing; sometimes it begins anew with another partner.
+    /// Resets a queue pair, whatever it is doing; sometimes it is connected to another partner.
     fn empty(&mut self, qp: usize) {
         let (pair, Some(state)) = (self.record.qps[qp].pair, self.state(qp)) else {
             return;
         };
         if !self.record.qps[qp].roce && state != QpState::Init {
-            // RDMAC: with a stream, it must be failed before it can be emptied.
+            // iWARP: with a stream, it must be failed before it can be reset.
             self.blame(pair, Fault::Failed);
             self.fabric.modify(self.ids[qp], QpState::Err);
         }
-        // What completed so far is its own; from here on nothing may.
+        // Completions until now belong to it; from here on there may be none.
         self.poll();
-        // A shared receive that it was filling goes back, which would hide from the next look that receives were taken.
+        // A shared receive that it was filling is returned, which would hide from the next observation that receives were taken.
         let filling = self.fabric.queue_pair(self.ids[qp]).outstanding().1;
         let back = self.record.qps[qp].srq.filter(|_| filling > 0);
         let before = back.map_or(0, |srq| self.srqs[srq].len());
@@ -90,7 +89,7 @@ impl World {
         }
     }
 
-    /// A life ends; the queue pair may begin another.
+    /// The use of a queue pair ends; it may be connected again.
     fn bury(&mut self, qp: usize, how: Over) {
         self.record.qps[qp].over = Some(how);
         self.record.qps[qp].left = self.fabric.queue_pair(self.ids[qp]).outstanding();
@@ -99,7 +98,7 @@ impl World {
         }
     }
 
-    /// Closes a side that knows goodbyes: when all is quiet, or among whatever it is doing.
+    /// Closes a side that can close gracefully: when nothing is under way, or in the middle of traffic.
     fn close(&mut self) {
         let polite =
             |w: &World, q: usize| !w.record.qps[q].roce && w.state(q) == Some(QpState::Rts);
@@ -152,7 +151,7 @@ impl World {
         }
     }
 
-    /// Posts one shared receive, and at once takes away a queue pair that may have been promised it.
+    /// Posts one shared receive, and at once fails a queue pair to which it may have been assigned.
     fn strand(&mut self) {
         let waits = |w: &World, q: usize| {
             let peer = w.ids[w.record.qps[q].peer];
@@ -160,7 +159,7 @@ impl World {
                 && w.state(q) == Some(QpState::Rts)
                 && w.fabric.queue_pair(peer).outstanding().0 > 0
         };
-        // All who wait stand in line when nothing moves any more.
+        // All waiting queue pairs are in the queue when nothing is under way any more.
         self.fabric.run();
         let waiting: Vec<usize> = (0..self.ids.len()).filter(|q| waits(self, *q)).collect();
         if waiting.is_empty() {
@@ -181,7 +180,7 @@ impl World {
                 self.fabric.reset(self.connections[pair]);
             }
         }
-        // A later receive would hide that this one was forgotten; whoever drains keeps what it was promised.
+        // A later receive would hide that this one was lost; a draining queue pair keeps the one assigned to it.
         self.fabric.run();
         if (0..self.ids.len()).all(|q| self.state(q) != Some(QpState::Sqd)) {
             self.note_waiting();
@@ -203,7 +202,7 @@ impl World {
         }
     }
 
-    /// Looks how many receives a shared queue has. Between two looks some were taken or one was put there, never both, so
+    /// Observes how many receives a shared queue has. Between two observations either some were taken or one was posted, never both, so
     /// that the last number is the least.
     pub(super) fn observe(&mut self, srq: usize) {
         let (now, watch) = (self.srqs[srq].len(), &mut self.watches[srq]);
@@ -214,13 +213,13 @@ impl World {
         watch.last = now;
     }
 
-    /// A receive was posted, or given back, to a shared queue that had `before`; some queue pair may have taken it by now.
+    /// A receive was posted, or returned, to a shared queue that had `before`; a queue pair may have taken it by now.
     pub(super) fn posted(&mut self, srq: usize, before: usize) {
         self.watches[srq].last = before + 1;
         self.observe(srq);
     }
 
-    /// Compares what the shared queues still wait for with what they say.
+    /// Compares the limits expected with those of the shared queues.
     pub(super) fn settle_limits(&mut self) {
         self.take_events();
         for srq in 0..self.srqs.len() {
@@ -253,7 +252,7 @@ impl World {
         }
     }
 
-    /// Notes which links have flipped bits so far.
+    /// Records which links have flipped bits so far.
     pub(super) fn note_damage(&mut self) {
         for pair in 0..self.connections.len() {
             let flips = self.fabric.flips(self.connections[pair]);
@@ -271,14 +270,14 @@ impl World {
         }
     }
 
-    /// Bytes that this queue pair sent were damaged: nothing that it says from here on may be believed.
+    /// Whether bytes that this queue pair sent were damaged: nothing it sends later may be accepted.
     pub(super) fn is_behind_damage(&self, qp: usize) -> bool {
         let flips = self.fabric.flips(self.connections[qp / 2]);
         !flips[qp % 2].0.is_empty()
     }
 
-    /// When all is quiet: who has a message to send while its peer has a receive for it was forgotten, and who has one
-    /// without waiting for receivers waits.
+    /// When nothing is under way: a queue pair with a message to send whose peer has a receive was forgotten, and one without RNR
+    /// retries must not wait.
     pub(super) fn note_waiting(&mut self) {
         self.note_damage();
         for qp in 0..self.ids.len() {
@@ -291,16 +290,16 @@ impl World {
             let open = [qp, peer]
                 .iter()
                 .all(|q| self.state(*q) == Some(QpState::Rts));
-            // A damaged length may make the receiver wait for bytes that never come.
+            // A damaged length may make the receiver wait for bytes that never arrive.
             let whole = !self.record.pairs[qp / 2].faults.contains(&Fault::Flipped);
             let waits = open && whole && sends > 0;
             self.record.qps[qp].forgotten |= waits && receives > 0;
-            // If the refusal and the receive came in the same bytes, it did not wait.
+            // If the RNR and the receive came in the same bytes, it did not wait.
             self.record.qps[qp].waited |= waits && self.record.qps[qp].hasty;
         }
     }
 
-    /// Queue pairs that were perhaps promised a shared receive and cannot come for it, because damage makes them wait for bytes.
+    /// Queue pairs to which a shared receive may be assigned and which cannot take it, because damage makes them wait for bytes.
     fn stuck(&self, srq: usize) -> usize {
         let flipped = |pair: usize| self.record.pairs[pair].faults.contains(&Fault::Flipped);
         let sharing = self.record.qps.iter().filter(|q| q.srq == Some(srq));

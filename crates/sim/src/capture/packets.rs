@@ -1,6 +1,5 @@
-//! A finished session as Ethernet frames: handshake, data with true sequence numbers and checksums, farewell.
-//! It promises what a capture on the initiator's host would show of a link that loses nothing.
-//! It refuses to know what the bytes mean.
+//! A finished session as Ethernet frames: handshake, data with valid sequence numbers and checksums, close.
+//! They are what a capture on the initiator's host would show of a link without loss.
 
 use core::time::Duration;
 
@@ -31,7 +30,7 @@ struct Connection {
     ports: [u16; 2],
     /// Next sequence number of each side.
     seq: [u32; 2],
-    /// What each side has acknowledged; none before the handshake.
+    /// The last acknowledgement of each side; none before the handshake.
     ack: [Option<u32>; 2],
     packets: Vec<(Time, Vec<u8>)>,
 }
@@ -116,7 +115,7 @@ impl Connection {
             .context("cannot build a packet")?;
         let advance = payload.len() as u32 + u32::from(flags.syn) + u32::from(flags.fin);
         self.seq[side] = self.seq[side].wrapping_add(advance);
-        // Packets of one moment leave one after the other.
+        // Packets of the same time are one after the other.
         let earliest = self.packets.last().map(|(t, _)| *t + STEP);
         let at = earliest.map_or(at, |t| t.max(at));
         self.packets.push((at, bytes));

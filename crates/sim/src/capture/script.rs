@@ -1,6 +1,5 @@
-//! What is said in the capture: three short conversations that together use every message there is.
-//! It promises one RNR, READY, RESUME episode and one Terminate for a bad STag.
-//! It refuses faults of the link.
+//! The contents of the capture: three short connections that together use every kind of message.
+//! There is one RNR, READY, RESUME episode and one Terminate for an invalid STag. The links have no faults.
 
 use core::time::Duration;
 
@@ -13,7 +12,7 @@ use crate::plan::{Builder, Gate, Plan};
 use crate::rng::Rng;
 use crate::session::Session;
 
-/// Time a packet travels.
+/// Latency of a packet.
 const LATENCY: Duration = Duration::from_micros(40);
 
 pub(super) fn sessions(rng: &mut Rng) -> Vec<Session> {
@@ -56,7 +55,7 @@ fn session(rng: &mut Rng, profile: &Profile, topic: &str, plan: impl Fn(&mut Bui
     }
 }
 
-/// All receives at once, but for the seventh, which comes only when it was missed.
+/// Posts all receives at once, but for the seventh, which is posted after it was missed.
 fn supplied(builder: Builder) -> Plan {
     builder.supply(|_, k| match k {
         6 => (Gate::Refused(1), Duration::from_micros(300)),
@@ -77,7 +76,7 @@ fn full(b: &mut Builder) {
     b.read(0, 2000, true);
     b.atomic(0);
     b.atomic(0);
-    // The seventh receive is missing: this Send and what follows it must be said twice.
+    // The seventh receive is missing: this Send and what follows must be sent twice.
     b.send_as(0, 100, false, false, false);
     b.write(0, 900);
     b.after(Gate::Received(1), Duration::ZERO);

@@ -1,6 +1,5 @@
-//! The capture is a pcap whose TCP streams reassemble to what the peers sent, with true checksums.
-//! It promises that the same seed writes the same file.
-//! What the messages are is for `verbena decode` and for tshark to say.
+//! The capture is a pcap whose TCP streams reassemble to what the peers sent, with valid checksums.
+//! The same seed writes the same file. The messages themselves are checked with `verbena decode` and tshark.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,5 @@
-//! Every byte where it belongs and nowhere else: regions, receives and the guards around them against the model.
-//! It promises to name the first byte that is wrong.
-//! It refuses to know how a byte got there.
+//! Regions, receives and the guards around them are compared with the model byte by byte.
+//! The error names the first byte that is wrong.
 
 use super::Verdict;
 use super::model::Model;
@@ -8,7 +7,7 @@ use crate::peer::{FRESH_BYTE, ReceiveImage};
 use crate::work::Work;
 use crate::world::Transcript;
 
-/// Judges both memories.
+/// Checks both memories.
 pub fn check(t: &Transcript) -> Verdict {
     let model = Model::of(t);
     for side in 0..2 {

@@ -1,6 +1,6 @@
-//! Nothing is left: after a healthy run no work, read, byte or receive is unfinished, and both sides closed in peace.
-//! After a fault it promises that the end was clean: a stall only where a flipped length field explains it,
-//! and a flipped bit never passed unnoticed. It refuses excuses that the fault does not give.
+//! Nothing is left: after a run without faults no work, read, byte or receive is unfinished, and both sides closed gracefully.
+//! After a fault the end is clean: a stall occurs only where a flipped length field explains it, and a flipped bit is always
+//! detected.
 
 use verbena_stream::Violation;
 use verbena_wire::mpa::fpdu::{LENGTH_LEN, Layout, Phase};
@@ -11,7 +11,7 @@ use crate::actor::Leftovers;
 use crate::work::{Report, Status};
 use crate::world::Transcript;
 
-/// Judges how the session ended.
+/// Checks how the session ended.
 pub fn check(t: &Transcript) -> Verdict {
     if t.is_healthy() {
         return healthy(t);
@@ -20,7 +20,7 @@ pub fn check(t: &Transcript) -> Verdict {
         return Err("stalled, and no length field was damaged".into());
     }
     let flipped = t.flipped.iter().any(|f| !f.is_empty());
-    // A frame that is cut by the end of the stream is a notice too: its damaged length promised more.
+    // A frame cut by the end of the stream is a detection, too: its damaged length announced more.
     let noticed = |r: &Report| is_alarm(r) || *r == Report::Closed(false);
     let noticed = t.reports.iter().flatten().any(noticed);
     if flipped && !t.stalled && !noticed && !t.reset {
@@ -30,7 +30,7 @@ pub fn check(t: &Transcript) -> Verdict {
         refused(t)?;
     }
     for side in 0..2 {
-        // A stall leaves work behind by definition.
+        // A stall leaves unfinished work by definition.
         if !t.stalled && t.leftovers[side].works > 0 {
             return Err(format!("side {side}: {:?}", t.leftovers[side]));
         }
@@ -71,7 +71,7 @@ fn is_alarm(report: &Report) -> bool {
     )
 }
 
-/// Work that must be refused was: the victim says which rule, the culprit hears it.
+/// Work that must be refused was: the responder reports the violation, the requester its status.
 fn refused(t: &Transcript) -> Verdict {
     for side in 0..2 {
         let works = &t.session.plan.sides[side].works[..t.posted[side]];
@@ -91,7 +91,7 @@ fn refused(t: &Transcript) -> Verdict {
             return Err(format!("side {side} was not told of its refusal"));
         }
         let culprit = t.completions(side).find(|(_, s)| !s.is_success());
-        // docs/connections.md: a read before it takes the blame only where the victim had a request of its own cut open.
+        // docs/connections.md: a read before it gets the status only where the responder had a request of its own cut.
         let may_be_blamed = |id: usize| id == bad || (id < bad && works[id].work.wants_response());
         let named = matches!(culprit, Some((id, Status::Refused(_))) if may_be_blamed(id as usize));
         if t.can().extensions && !named {
@@ -101,7 +101,7 @@ fn refused(t: &Transcript) -> Verdict {
     Ok(())
 }
 
-/// A flipped bit of this direction lies in the length field of an FPDU, as the frames were sent.
+/// Whether a flipped bit of this direction is in the length field of an FPDU, as the frames were sent.
 fn length_hit(t: &Transcript, side: usize) -> bool {
     let tape = &t.tapes[side];
     let markers = t.session.profiles[1 - side].terms.markers;
@@ -130,7 +130,7 @@ fn frame_at(tape: &[u8], at: usize, phase: Option<Phase>) -> Option<Layout> {
     Some(Layout::new(len, phase))
 }
 
-/// A startup frame says how long it is (RFC 5044 §7.1.1).
+/// Length of the startup frame, from its header (RFC 5044 §7.1.1).
 fn startup_len(tape: &[u8]) -> usize {
     let field = tape
         .get(18..20)

@@ -1,6 +1,6 @@
-//! A naive model of both memories: it carries a plan out without any adapter, work by work.
-//! It promises, for every byte, the value it must have, or the values it may have where a fault left things open.
-//! It refuses to know messages, segments and acknowledgements.
+//! A simple model of both memories: it executes a plan without any adapter, work by work.
+//! For every byte it gives the value it must have, or the values it may have where a fault leaves that open. It has no messages,
+//! segments or acknowledgements.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use verbena_wire::Stag;
 use crate::work::{Spot, Work};
 use crate::world::Transcript;
 
-/// A region as it should be.
+/// The expected state of a region.
 #[derive(Debug, Clone)]
 pub struct Region {
     base: u64,
@@ -21,7 +21,7 @@ pub struct Region {
     pub invalidated: bool,
     /// It may have been invalidated.
     pub maybe_invalidated: bool,
-    /// The bytes as they would be if all that is open happened.
+    /// The bytes if everything open is executed.
     later: Vec<u8>,
 }
 
@@ -37,23 +37,23 @@ impl Region {
         }
     }
 
-    /// The byte at `offset` may be this.
+    /// Whether the byte at `offset` may have this value.
     pub fn allows(&self, offset: usize, byte: u8) -> bool {
         self.bytes[offset] == byte || self.open.get(&offset).is_some_and(|o| o.contains(&byte))
     }
 }
 
-/// Both memories as they should be, and what each atomic should have returned.
+/// The expected state of both memories, and the result of each atomic.
 #[derive(Debug, Clone)]
 pub struct Model {
     /// Each side's regions, by STag.
     pub regions: [BTreeMap<u32, Region>; 2],
-    /// What each side's atomics find, by the number of the work.
+    /// The original values of each side's atomics, by the number of the work.
     pub originals: [BTreeMap<u64, u64>; 2],
 }
 
 impl Model {
-    /// Carries out what was posted; what is not known to be executed stays open.
+    /// Executes what was posted; work that is not known to be executed is open.
     pub fn of(t: &Transcript) -> Model {
         let regions = [0, 1].map(|k| {
             let specs = t.session.plan.sides[k].regions.iter();
@@ -80,7 +80,7 @@ impl Model {
             let works = t.session.plan.sides[side].works.iter();
             for (id, posting) in works.take(t.posted[side]).enumerate() {
                 let certain = id < executed;
-                // What must be refused changes nothing, but part of it may lie inside the bounds.
+                // Refused work changes nothing, but a part of it may be inside the bounds.
                 if !posting.bad {
                     model.execute(side, id as u64, &posting.work, certain);
                 }
@@ -128,7 +128,7 @@ impl Model {
     }
 
     fn put(&mut self, side: usize, at: Spot, bytes: &[u8], certain: bool) {
-        // Zero bytes go nowhere, wherever that is.
+        // Zero bytes have no effect, whatever the address.
         if bytes.is_empty() {
             return;
         }

@@ -1,13 +1,13 @@
-//! Exactly once: every posted work ends once, with a status that is true, and was executed once if it says so.
-//! It promises to catch a request that ran twice under RNR, because atomics would count it and receives would show it.
-//! It refuses to accept a success that the other side knows nothing of.
+//! Exactly once: every posted work ends once, with the right status, and was executed once if that is success.
+//! A request that was executed twice after an RNR is found by the values of atomics and by the receives. A success is valid only if
+//! the other side has executed the work.
 
 use super::Verdict;
 use super::model::Model;
 use crate::work::{Status, Work};
 use crate::world::Transcript;
 
-/// Judges the completions of both sides.
+/// Checks the completions of both sides.
 pub fn check(t: &Transcript) -> Verdict {
     let model = Model::of(t);
     for side in 0..2 {
@@ -65,7 +65,7 @@ fn truthful(t: &Transcript, work: &Work, status: Status) -> Verdict {
     }
 }
 
-/// Successes, then at most one culprit, then flushes.
+/// Successes, then at most one error, then flushes.
 fn failures_last(done: &[Status]) -> Verdict {
     let good = done.iter().take_while(|s| s.is_success()).count();
     let rest = done[good..].iter().skip(1);
@@ -75,7 +75,7 @@ fn failures_last(done: &[Status]) -> Verdict {
     }
 }
 
-/// What the requester knows to be executed, the responder has reported.
+/// What the requester knows to be executed was reported by the responder.
 fn delivered(t: &Transcript, side: usize) -> Verdict {
     let works = &t.session.plan.sides[side].works;
     let sure = works[..t.executed(side)].iter();

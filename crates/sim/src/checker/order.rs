@@ -1,6 +1,5 @@
-//! Delivery and completion in order: the k-th message consumes the k-th receive and says what was sent.
-//! It promises to compare every word of every report with the plan.
-//! It refuses to look at memory.
+//! Delivery and completion in order: the k-th message consumes the k-th receive and has the contents that were sent.
+//! Every field of every report is compared with the plan. Memory is not checked here.
 
 use verbena_wire::rdmap::Opcode;
 
@@ -9,7 +8,7 @@ use crate::plan::Posting;
 use crate::work::{Received, Work};
 use crate::world::Transcript;
 
-/// Judges the order of deliveries and completions on both sides.
+/// Checks the order of deliveries and completions on both sides.
 pub fn check(t: &Transcript) -> Verdict {
     for side in 0..2 {
         deliveries(t, side).map_err(|why| format!("side {side}: {why}"))?;
@@ -82,7 +81,7 @@ fn expected(receive: u64, posting: &Posting, before: Option<&Posting>) -> Receiv
     }
 }
 
-/// docs/extensions.md: the length of the Write directly before the Immediate, whoever posted it.
+/// docs/extensions.md: the length of the Write directly before the Immediate, from whichever request it is.
 fn write_len(payload: &[u8], before: Option<&Posting>) -> Option<u32> {
     if !payload.is_empty() {
         return Some(payload.len() as u32);

@@ -1,6 +1,5 @@
-//! Both sides agree on what they agreed on, and heard what the other's program said.
-//! It promises that a startup succeeds if and only if the terms allow it and nothing broke.
-//! It refuses to look at frames.
+//! Both sides have the same agreement, and the private data of the other.
+//! A startup succeeds if and only if the terms allow it and there was no fault. Frames are not checked here.
 
 use verbena_stream::Outcome;
 use verbena_stream::startup::Failure;
@@ -10,7 +9,7 @@ use super::Verdict;
 use crate::work::Report;
 use crate::world::Transcript;
 
-/// Judges the startup of both sides.
+/// Checks the startup of both sides.
 pub fn check(t: &Transcript) -> Verdict {
     let can = t.can();
     for side in 0..2 {
@@ -31,7 +30,7 @@ pub fn check(t: &Transcript) -> Verdict {
             }
             continue;
         };
-        // A responder has agreed before it learns that the initiator cannot.
+        // A responder has agreed before it learns that the initiator does not.
         if !can.established && side == 0 {
             return Err(format!("side {side} established what cannot be agreed"));
         }
@@ -47,7 +46,7 @@ pub fn check(t: &Transcript) -> Verdict {
     Ok(())
 }
 
-/// An initiator without a stream knows why, and whether an older revision may help (RFC 6581 §6).
+/// An initiator without a stream reports why, and whether an older revision may help (RFC 6581 §6).
 fn declined(t: &Transcript) -> Verdict {
     let [us, them] = &t.session.profiles;
     let got = t.reports[0].iter().find_map(|r| match r {

@@ -1,5 +1,4 @@
-//! Each checker can fail: a healthy transcript passes, and every kind of damage to it is found by the right judge.
-//! A checker that lets such a change through would be worthless, whatever it says about real runs.
+//! Each checker can fail: a transcript without faults passes, and every kind of falsification is found by the right checker.
 //! Nothing here depends on a drawn seed.
 
 use core::time::Duration;
@@ -39,7 +38,7 @@ fn run(session: &Session) -> Transcript {
     run_session(session, &mut Rng::new(6), Time::ZERO).expect("no panic")
 }
 
-/// A healthy run with every kind of work and one refusal for lack of a receive.
+/// A run without faults, with every kind of work and one RNR.
 fn healthy() -> Transcript {
     run(&session(|b| {
         b.send_as(0, 100, false, true, true);
@@ -54,7 +53,7 @@ fn healthy() -> Transcript {
     }))
 }
 
-/// The damage is found by this checker, and the undamaged transcript passes it.
+/// The checker reports the falsified transcript and accepts the original.
 fn finds(check: fn(&Transcript) -> Verdict, damage: impl Fn(&mut Transcript)) -> String {
     let mut transcript = healthy();
     assert_eq!(super::check(&transcript), Ok(()));
@@ -62,7 +61,7 @@ fn finds(check: fn(&Transcript) -> Verdict, damage: impl Fn(&mut Transcript)) ->
     check(&transcript).expect_err("the damage goes unnoticed")
 }
 
-/// The reports of a side that fit, to be tampered with.
+/// The indices of a side's matching reports, to be falsified.
 fn at(t: &Transcript, side: usize, fits: impl Fn(&Report) -> bool) -> Vec<usize> {
     let reports = t.reports[side].iter().enumerate();
     reports.filter(|(_, r)| fits(r)).map(|(k, _)| k).collect()
@@ -252,7 +251,7 @@ fn leaks_finds_stalls_alarms_and_rude_ends() {
 fn leaks_finds_a_flip_that_nobody_noticed_and_a_stall_it_does_not_explain() {
     let why = finds(leaks::check, |t| t.flipped[0].push(200));
     assert!(why.contains("nobody noticed"), "{why}");
-    // Position 200 lies in the payload of a frame; the first length field stands right behind the startup frame.
+    // Position 200 is in the payload of a frame; the first length field is right behind the startup frame.
     let stall = |position: u64| {
         let mut t = healthy();
         t.flipped[0].push(position);

@@ -1,6 +1,5 @@
-//! One connection of a fabric: two queue pairs, the startup that joins them, and a link each way.
-//! It promises to carry bytes, ends of stream and timeouts to the queue pairs exactly as sockets would.
-//! It refuses to know what is said; when something happens is decided by its caller.
+//! One connection of a fabric: two queue pairs, their startup, and a link in each direction.
+//! Bytes, ends of stream and timeouts reach the queue pairs as with sockets. The caller decides when each step takes place.
 
 use std::sync::Arc;
 
@@ -22,24 +21,24 @@ pub(super) struct End {
     pub(super) host: HostId,
     pub(super) qp: Arc<Qp>,
     options: SideOptions,
-    /// Until the startup is over.
+    /// Present until the startup is over.
     endpoint: Option<Endpoint>,
-    /// Bytes of the startup that the link had no room for.
+    /// Bytes of the startup for which the link had no room.
     unsent: Vec<u8>,
-    /// What came and the queue pair would not read yet.
+    /// Bytes received that the queue pair does not read yet.
     inbox: Vec<u8>,
-    /// The peer's direction is closed behind what came.
+    /// The peer's direction is closed behind the bytes received.
     ended: bool,
-    /// The queue pair knows that.
+    /// The queue pair was told so.
     saw_end: bool,
-    /// The queue pair knows that both directions are closed.
+    /// The queue pair was told that both directions are closed.
     told_closed: bool,
-    /// Where bytes land that do not go straight to their place.
+    /// Buffer for bytes that are not placed directly.
     scratch: Vec<u8>,
     pub(super) outcome: Option<Outcome>,
     /// The queue pair has the stream.
     attached: bool,
-    /// Nothing moves here any more.
+    /// Nothing happens here any more.
     over: bool,
     pub(super) out: Outbox,
 }
@@ -115,7 +114,7 @@ impl End {
         if let Some(endpoint) = &mut self.endpoint {
             let used = endpoint.handle_bytes(rest);
             if endpoint.state() == Startup::Deciding {
-                // An empty answer always fits, so there is nothing to refuse.
+                // An empty reply always fits, so this cannot fail.
                 let (ird, ord) = (self.options.terms.ird, self.options.terms.ord);
                 let _ = endpoint.accept(ird, ord, &[]);
             }
@@ -126,7 +125,7 @@ impl End {
         self.read(now);
     }
 
-    /// Has the queue pair read what came; false if it read nothing.
+    /// Lets the queue pair read the bytes received; false if it read nothing.
     fn read(&mut self, now: Time) -> bool {
         if !self.attached {
             return false;
@@ -139,7 +138,7 @@ impl End {
             match received.receiving {
                 Receiving::Some(_) => {}
                 Receiving::Dry | Receiving::Held => break,
-                // Nobody reads any more.
+                // Nothing reads them any more.
                 Receiving::Ended => hand.came = &[],
             }
         }
@@ -149,7 +148,7 @@ impl End {
         read > 0
     }
 
-    /// Takes what the startup has to say and its result.
+    /// Takes the output and the result of the startup.
     fn startup_moved(&mut self) {
         let Some(mut endpoint) = self.endpoint.take() else {
             return;
@@ -167,13 +166,13 @@ impl End {
         }
     }
 
-    /// Checksums are in force for what the queue pair sends: a damaged byte would be noticed.
+    /// Whether checksums cover what the queue pair sends, so that damage is detected.
     fn is_summed(&self) -> bool {
         let agreed = matches!(&self.outcome, Some(Outcome::Established(a)) if a.crc);
         agreed && self.attached && self.unsent.is_empty()
     }
 
-    /// The queue pair has no stream any more: what comes is nobody's, and nothing more is said.
+    /// The queue pair has no stream any more: bytes received are dropped, and nothing more is sent.
     fn let_go(&mut self) {
         self.endpoint = None;
         self.attached = false;
@@ -195,12 +194,12 @@ impl End {
         }
     }
 
-    /// Nothing more will be sent.
+    /// Whether nothing more will be sent.
     fn wants_close(&self) -> bool {
         if self.endpoint.is_some() || !self.unsent.is_empty() {
             return false;
         }
-        // A queue pair that was emptied has let go of its stream without a word.
+        // A queue pair that was reset has left its stream without a close.
         !self.attached || self.qp.wants_close()
     }
 
@@ -252,7 +251,7 @@ impl Connection {
         }
     }
 
-    /// One turn of one end at the present moment; false when nothing moved.
+    /// One turn of one end at the current time; false when nothing moved.
     pub(super) fn turn(&mut self, side: usize, now: Time) -> bool {
         if self.ends[side].over {
             return false;
@@ -273,7 +272,7 @@ impl Connection {
 
     fn arrive(&mut self, side: usize, now: Time) -> bool {
         let (end, link) = (&mut self.ends[side], &mut self.links[1 - side]);
-        // A stall keeps back what is under way. What came before it can be read, as from the buffer of a socket.
+        // A stall delays what is under way. What arrived before can be read, as from the buffer of a socket.
         if now >= self.held_until {
             if let Some(bytes) = link.arrive(now) {
                 end.receive(&bytes, now);
@@ -284,7 +283,7 @@ impl Connection {
         if !end.inbox.is_empty() {
             return end.read(now);
         }
-        // As on a socket, the end is seen when everything before it has been read.
+        // As with a socket, the end is seen when everything before it has been read.
         let eof = core::mem::take(&mut end.ended);
         if eof {
             end.end_of_stream(false);
@@ -292,7 +291,7 @@ impl Connection {
         eof
     }
 
-    /// RDMAC: a graceful close is over when both directions are closed; then the queue pair is idle and the stream is gone.
+    /// iWARP: a graceful close is over when both directions are closed; then the queue pair is idle and the stream is gone.
     fn tell_closed(&mut self, side: usize) {
         let (end, link) = (&mut self.ends[side], &self.links[side]);
         if end.attached && end.saw_end && link.is_closed() && !end.told_closed {
@@ -304,7 +303,7 @@ impl Connection {
         }
     }
 
-    /// A queue pair that was emptied forgets its stream; its peer sees the end of it.
+    /// A queue pair that was reset leaves its stream; its peer sees the end of it.
     pub(super) fn forget(&mut self, qp: &Arc<Qp>) {
         for end in self.ends.iter_mut().filter(|end| Arc::ptr_eq(&end.qp, qp)) {
             end.let_go();
@@ -342,7 +341,7 @@ impl Connection {
         arrivals.chain(live.filter_map(End::deadline)).min()
     }
 
-    /// Both directions break at once; everything under way is lost.
+    /// Resets both directions at once; everything under way is lost.
     pub(super) fn break_off(&mut self) {
         if self.reset {
             return;
@@ -356,7 +355,7 @@ impl Connection {
         }
     }
 
-    /// One end is gone without a word to its queue pair.
+    /// Ends one side without telling its queue pair.
     pub(super) fn abandon(&mut self, host: HostId) {
         let ends = self.ends.iter_mut().filter(|end| end.host == host);
         let mut left = false;
@@ -374,23 +373,23 @@ impl Connection {
         self.held_until = self.held_until.max(until);
     }
 
-    /// Both directions have ended.
+    /// Whether both directions have ended.
     pub(super) fn is_closed(&self) -> bool {
         self.links.iter().all(Link::is_closed)
     }
 
-    /// Where bits were flipped in what each side sent, and how much it sent.
+    /// The positions of flipped bits in what each side sent, and how much it sent.
     pub(super) fn flips(&self) -> [(&[u64], u64); 2] {
         [0, 1].map(|side| (self.links[side].flipped(), self.links[side].sent()))
     }
 
-    /// Bytes sent both ways.
+    /// Bytes sent in both directions.
     pub(super) fn bytes(&self) -> u64 {
         self.links.iter().map(Link::sent).sum()
     }
 }
 
-/// A size for the buffer of one end: any must do, even one that never holds a whole frame.
+/// A random size for the buffer of one end: any must do, even one smaller than a frame.
 fn scratch(rng: &mut Rng) -> usize {
     rng.pick(&[32, 700, 8 << 10, 80 << 10])
 }

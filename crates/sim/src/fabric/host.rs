@@ -1,6 +1,5 @@
-//! Hosts of a fabric: a table of memory, the objects made on it, and what it was told.
-//! Making an object promises that its number is unique in the whole fabric, so that an event names one thing.
-//! It refuses to move bytes and time.
+//! Hosts of a fabric: a memory table, the objects of the host, and its events.
+//! The numbers of objects are unique in the whole fabric, so that an event names one object.
 
 use std::sync::Arc;
 
@@ -12,11 +11,11 @@ use verbena_wire::To;
 
 use super::{Fabric, QpOptions};
 
-/// The domain of everything made without naming one.
+/// The domain of objects created without naming one.
 pub(super) const DEFAULT_PD: Pd = Pd(1);
-/// Completions a queue pair's own completion queue holds.
+/// Capacity of a queue pair's own completion queue.
 const CQ_SIZE: usize = 512;
-/// Pieces of a receive in a shared queue.
+/// Scatter elements of a receive in a shared queue.
 const SRQ_PIECES: usize = 16;
 /// Regions and windows a host may have.
 const ENTRIES: u32 = 1 << 16;
@@ -37,12 +36,12 @@ pub(super) struct Host {
 }
 
 impl Fabric {
-    /// A new host, open to peers as verbs are.
+    /// Creates a host with the policy of the verbs for remote access.
     pub fn host(&mut self) -> HostId {
         self.host_with(Policy::Verbs)
     }
 
-    /// A new host with a policy for remote access (M7).
+    /// Creates a host with a policy for remote access (M7).
     pub fn host_with(&mut self, policy: Policy) -> HostId {
         let tpt = Tpt::new(1..ENTRIES, policy, self.rng.draw());
         self.hosts.push(Host {
@@ -58,7 +57,7 @@ impl Fabric {
         &self.hosts[host.0].tpt
     }
 
-    /// Zeroed memory of a host with every right.
+    /// Zeroed memory of a host with all rights.
     ///
     /// # Panics
     /// If the host's table is full.
@@ -81,7 +80,7 @@ impl Fabric {
     /// A completion queue for `capacity` entries, for queue pairs that share one.
     ///
     /// # Panics
-    /// If no completion queue has this size.
+    /// If `capacity` is not allowed.
     pub fn cq(&mut self, capacity: usize) -> Arc<Cq> {
         let number = self.number();
         Arc::new(Cq::new(number, capacity).expect("a size that completion queues have"))
@@ -126,7 +125,7 @@ impl Fabric {
         self.qps[qp.0].0
     }
 
-    /// What a host was told since the last look, oldest first.
+    /// Takes the events of a host, oldest first.
     pub fn events(&mut self, host: HostId) -> Vec<(Time, Event)> {
         core::mem::take(&mut self.hosts[host.0].events)
     }
@@ -138,7 +137,7 @@ impl Fabric {
     }
 }
 
-/// A piece of registered memory, as its owner names it.
+/// A scatter/gather element of registered memory.
 pub fn piece(memory: &Buffer, offset: usize, len: usize) -> Sge {
     Sge {
         at: memory.at() + offset as u64,
@@ -147,7 +146,7 @@ pub fn piece(memory: &Buffer, offset: usize, len: usize) -> Sge {
     }
 }
 
-/// A place in registered memory, as a peer names it.
+/// The STag and address of registered memory, for a peer's request.
 pub fn remote(memory: &Buffer, offset: usize) -> Remote {
     Remote {
         stag: memory.stag(),
@@ -155,7 +154,7 @@ pub fn remote(memory: &Buffer, offset: usize) -> Remote {
     }
 }
 
-/// Everything that waits in a completion queue.
+/// Takes all entries of a completion queue.
 pub(super) fn drain(cq: &Cq) -> Vec<Wc> {
     let mut out = vec![Wc::BLANK; cq.len()];
     let n = cq.poll(&mut out);

@@ -1,6 +1,5 @@
-//! A queue pair's connection moves to another queue pair under traffic (V1), as it does between functions and processes.
-//! It promises that the peer's end and the links know nothing of it, and that whatever can be written down is: the image passes
-//! through bytes. It refuses what the queue pair refuses.
+//! Moves a queue pair's connection to another queue pair under traffic (V1), as between functions and processes.
+//! The peer's end and the links are not affected. The image is serialized and parsed again wherever that is possible.
 
 use std::sync::Arc;
 
@@ -10,10 +9,10 @@ use verbena_nic::{Image, Qp, Stays};
 use super::{Fabric, QpId};
 
 impl Fabric {
-    /// Moves what a queue pair does to a fresh one of the same name; nothing happens if it stays.
+    /// Moves the state of a queue pair to a new one with the same number; has no effect if that fails.
     ///
     /// # Panics
-    /// If an image cannot be read again, or does not fit the queue pair it was taken from.
+    /// If an image cannot be parsed again, or does not fit the queue pair it was taken from.
     pub fn migrate(&mut self, qp: QpId) -> Result<(), Stays> {
         let (host, old) = self.qps[qp.0].clone();
         let mut out = Outbox::new();
@@ -26,7 +25,7 @@ impl Fabric {
         };
         let image = match image.encode() {
             Ok(bytes) => Image::decode(&bytes).expect("an image of our own"),
-            // It stays in the process, and may move there.
+            // An image that cannot be serialized can move within the process.
             Err(_) => image,
         };
         let new = Arc::new(Qp::new(old.init().clone()));

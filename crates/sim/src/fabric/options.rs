@@ -1,6 +1,5 @@
-//! What a queue pair and a connection of a fabric are made of, with defaults that just work.
-//! A default promises both ends of our own kind, checksums, and a link without any habit.
-//! It refuses to make anything; the fabric does.
+//! Options of queue pairs and connections of a fabric.
+//! By default both ends use Verbena's extensions and checksums, and the link has no faults.
 
 use std::sync::Arc;
 
@@ -13,22 +12,22 @@ use verbena_wire::ext::{Features, RnrTimer};
 use super::host::DEFAULT_PD;
 use crate::link::LinkOptions;
 
-/// How a queue pair is made.
+/// Options of a queue pair.
 #[derive(Debug, Clone)]
 pub struct QpOptions {
     /// Its domain.
     pub pd: Pd,
-    /// Whose manners it has.
+    /// RoCE or iWARP.
     pub personality: Personality,
     /// Reliable or unreliable.
     pub qp_type: QpType,
-    /// Where its sends complete; a queue of its own if none is given.
+    /// Where its sends complete; its own queue if none is given.
     pub send_cq: Option<Arc<Cq>>,
-    /// Where its receives complete; a queue of its own if none is given.
+    /// Where its receives complete; its own queue if none is given.
     pub recv_cq: Option<Arc<Cq>>,
     /// A receive queue shared with others, instead of its own.
     pub srq: Option<Arc<Srq>>,
-    /// How much it holds.
+    /// Capacities of its queues.
     pub limits: Limits,
     /// How its bytes are moved.
     pub transfer: Transfer,
@@ -49,20 +48,20 @@ impl Default for QpOptions {
     }
 }
 
-/// What one side brings to a connection.
+/// Options of one side of a connection.
 #[derive(Debug, Clone)]
 pub struct SideOptions {
-    /// What it brings to the startup.
+    /// Terms of the startup.
     pub terms: Terms,
     /// Longest ULPDU it sends.
     pub max_ulpdu: u16,
-    /// RFC 7306 messages pass between standard peers too.
+    /// RFC 7306 messages are used with standard peers, too.
     pub rfc7306: bool,
-    /// Features it offers when extensions are in force.
+    /// Features it offers if extensions are enabled.
     pub features: Features,
-    /// How long it waits for a receiver that is not ready.
+    /// RNR retries.
     pub rnr_retry: RnrRetry,
-    /// How long it tells the peer to wait.
+    /// The RNR timer that it announces to the peer.
     pub rnr_timer: RnrTimer,
 }
 
@@ -79,10 +78,10 @@ impl Default for SideOptions {
     }
 }
 
-/// How two queue pairs are joined: the initiator's side first.
+/// Options of a connection: the initiator's side first.
 #[derive(Debug, Clone)]
 pub struct ConnectOptions {
-    /// What each side brings.
+    /// Options of each side.
     pub sides: [SideOptions; 2],
     /// The link from each side.
     pub links: [LinkOptions; 2],

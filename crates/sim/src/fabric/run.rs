@@ -1,6 +1,5 @@
-//! Time and faults of a fabric: connect, run until quiet or for a while, break, stall, kill.
-//! Running promises to stop as soon as nothing will happen by itself, however long a program then waits.
-//! It refuses to end anything politely by itself; a connection closes when its queue pairs want that.
+//! Time and faults of a fabric: connect, run until idle or for a while, reset, stall, kill.
+//! A run stops as soon as nothing more will happen without a call of the program. Connections are closed only by their queue pairs.
 
 use core::time::Duration;
 
@@ -10,7 +9,7 @@ use verbena_stream::{Outcome, Time};
 use super::connection::Connection;
 use super::{ConnectOptions, Fabric, HostId, QpId};
 
-/// More rounds than any lawful story needs between two calls.
+/// More rounds than any valid run needs between two calls.
 const MAX_ROUNDS: u64 = 3_000_000;
 
 /// A connection of a fabric.
@@ -18,12 +17,12 @@ const MAX_ROUNDS: u64 = 3_000_000;
 pub struct ConnectionId(usize);
 
 impl Fabric {
-    /// Joins two queue pairs over calm links; the first opens the connection.
+    /// Connects two queue pairs by links without faults; the first is the initiator.
     pub fn connect(&mut self, a: QpId, b: QpId) -> ConnectionId {
         self.connect_with(a, b, ConnectOptions::default())
     }
 
-    /// Joins two queue pairs; the first opens the connection. Their startup runs as time does.
+    /// Connects two queue pairs; the first is the initiator. The startup takes place in the next run.
     ///
     /// Queue pairs in `Reset` are brought to `Init`, as a connection manager does.
     pub fn connect_with(&mut self, a: QpId, b: QpId, options: ConnectOptions) -> ConnectionId {
@@ -39,13 +38,13 @@ impl Fabric {
         ConnectionId(self.connections.len() - 1)
     }
 
-    /// How the startup ended at the initiator and at the responder; nothing while it runs.
+    /// The outcome of the startup at the initiator and at the responder; `None` while it is under way.
     pub fn outcome(&self, connection: ConnectionId) -> [Option<&Outcome>; 2] {
         let ends = &self.connections[connection.0].ends;
         [ends[0].outcome.as_ref(), ends[1].outcome.as_ref()]
     }
 
-    /// Both directions of a connection have ended.
+    /// Whether both directions of a connection have ended.
     pub fn is_closed(&self, connection: ConnectionId) -> bool {
         self.connections[connection.0].is_closed()
     }
@@ -55,44 +54,44 @@ impl Fabric {
         self.connections.iter().map(Connection::bytes).sum()
     }
 
-    /// Where bits were flipped in what the initiator and the responder sent, and how much each sent.
+    /// The positions of flipped bits in what the initiator and the responder sent, and how much each sent.
     ///
-    /// A link flips only what a checksum covers.
+    /// A link flips only bytes that a checksum covers.
     pub fn flips(&self, connection: ConnectionId) -> [(&[u64], u64); 2] {
         self.connections[connection.0].flips()
     }
 
-    /// Runs until nothing will happen by itself.
+    /// Runs until nothing more will happen without a call.
     ///
     /// # Panics
-    /// If the adapters keep each other busy for ever.
+    /// If the adapters do not become idle.
     pub fn run(&mut self) {
         self.run_to(None);
     }
 
-    /// Runs for a while; afterwards that much time has passed.
+    /// Runs for `span`; afterwards that much time has passed.
     ///
     /// # Panics
-    /// If the adapters keep each other busy for ever.
+    /// If the adapters do not become idle.
     pub fn run_for(&mut self, span: Duration) {
         let end = self.clock.now() + span;
         self.run_to(Some(end));
         self.clock.advance_to(end);
     }
 
-    /// The connection breaks: bytes under way are lost, and both ends notice at once.
+    /// Resets the connection: bytes under way are lost, and both ends are told at once.
     pub fn reset(&mut self, connection: ConnectionId) {
         self.connections[connection.0].break_off();
         self.collect();
     }
 
-    /// Nothing arrives on the connection for a while; what is sent meanwhile arrives afterwards.
+    /// Delays everything on the connection for `span`; what is sent meanwhile arrives afterwards.
     pub fn stall(&mut self, connection: ConnectionId, span: Duration) {
         let until = self.clock.now() + span;
         self.connections[connection.0].hold(until);
     }
 
-    /// The host's program dies: its connections break, and its queue pairs are never run again.
+    /// Kills the host's program: its connections are reset, and its queue pairs are never run again.
     pub fn kill(&mut self, host: HostId) {
         self.hosts[host.0].dead = true;
         for connection in &mut self.connections {
@@ -101,7 +100,7 @@ impl Fabric {
         self.collect();
     }
 
-    /// The host was killed.
+    /// Whether the host was killed.
     pub fn is_dead(&self, host: HostId) -> bool {
         self.hosts[host.0].dead
     }
@@ -122,7 +121,7 @@ impl Fabric {
         }
     }
 
-    /// One turn of every end at the present moment; false when nothing moved.
+    /// One turn of every end at the current time; false when nothing moved.
     fn round(&mut self) -> bool {
         let (now, mut moved) = (self.clock.now(), false);
         for at in 0..self.connections.len() {
@@ -134,7 +133,7 @@ impl Fabric {
         moved
     }
 
-    /// Takes what the ends left behind.
+    /// Collects the events and wakeups of the ends.
     fn collect(&mut self) {
         for at in 0..self.connections.len() {
             for side in 0..2 {

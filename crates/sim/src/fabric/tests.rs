@@ -1,6 +1,5 @@
-//! Stories between whole adapters, the two deadlock traps of docs/connections.md among them.
-//! They promise that a fabric behaves as its documentation says and that its faults are seen by both sides.
-//! What chance finds is elsewhere: the adapter worlds have their own checkers.
+//! Scenarios between whole adapters, among them the two deadlocks of docs/connections.md.
+//! A fabric behaves as documented, and both sides see its faults. Random scenarios are in the simulations of adapters.
 
 mod bugs;
 mod troubles;
@@ -40,7 +39,7 @@ fn read(memory: &Buffer) -> SendOp {
     }
 }
 
-/// RC: a missing receive on both sides must not stop the read responses and acknowledgements behind it.
+/// RC: a missing receive on both sides must not block the read responses and acknowledgements behind it.
 #[test]
 fn trap_missing_receives_both_ways_with_reads_outstanding_both_ways() {
     let mut fabric = Fabric::new(1);
@@ -75,7 +74,7 @@ fn trap_missing_receives_both_ways_with_reads_outstanding_both_ways() {
     }
 }
 
-/// RC: waiters of a shared receive queue are served in line, one per receive.
+/// RC: queue pairs that wait for a shared receive queue are served in order, one per receive.
 #[test]
 fn trap_competing_queue_pairs_on_an_empty_shared_receive_queue() {
     let mut fabric = Fabric::new(2);

@@ -1,13 +1,12 @@
-//! A check on every receive of every simulated world: what a queue pair says about having something to send is true.
-//! It promises to fail if a queue pair that wants nothing sends something, or has a future that it did not speak of.
-//! It refuses to judge what is sent.
+//! A check at every step of every simulation: what a queue pair tells about having something to send is true.
+//! It fails if a queue pair that reported nothing to send sends something, or has a deadline that it did not report.
 
 use verbena_nic::event::Outbox;
 use verbena_nic::qp::{Future, Wants};
 use verbena_nic::{Acks, Hand, Qp};
 use verbena_stream::Time;
 
-/// Whoever is told that there is nothing to send need not try: then trying must come to nothing.
+/// If the queue pair reports nothing to send, transmitting must produce nothing.
 pub(super) fn check_wants(qp: &Qp, wants: Wants, now: Time, out: &mut Outbox) {
     let acks = match wants {
         Wants::Send => return,

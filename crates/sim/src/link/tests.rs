@@ -1,6 +1,5 @@
-//! A link keeps order and values, respects its window, and confesses every bit it flips.
-//! It promises nothing about where pieces end, except what its options say.
-//! Whole connections are tested with the world.
+//! A link keeps order and values, respects its window, and records every bit it flips.
+//! Chunks end where its options allow. Whole connections are tested with the world.
 
 use core::time::Duration;
 

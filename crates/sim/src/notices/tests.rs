@@ -1,4 +1,4 @@
-//! Tests of worlds of notification: seeds pass, repeat, and the checker sees what is wrong.
+//! Tests of the simulations of notification: seeds pass and are reproducible, and the checks detect errors.
 
 use super::*;
 

@@ -1,6 +1,5 @@
-//! The end of a peer's stream, by whatever cause: work is flushed once, with the status the cause deserves.
-//! It promises that nothing stays unfinished behind an ended stream.
-//! It refuses to close links; the world does that when the peer wants it.
+//! The end of a peer's stream, whatever the cause: work is flushed once, with the status of the cause.
+//! No work is left unfinished after the end. The links are closed by the world when the peer wants it.
 
 use verbena_stream::requester::State as Requesting;
 use verbena_stream::stream::State;
@@ -10,7 +9,7 @@ use super::Peer;
 use crate::work::{Report, Status};
 
 impl Peer {
-    /// Looks whether the stream is over, and flushes if so.
+    /// Flushes if the stream is over.
     pub(super) fn settle_stream(&mut self) {
         let Some(stream) = self.stream.as_ref().filter(|_| !self.ended) else {
             return;
@@ -21,7 +20,7 @@ impl Peer {
             self.reports.push(Report::Violation(violation));
         }
         match stream.state() {
-            // A failing stream has answers and its Terminate still to send.
+            // A failing stream still has responses and its Terminate to send.
             State::Opening | State::Running | State::Ended | State::Failing => {}
             State::Terminated => self.end_all(),
             State::PeerTerminated => {
@@ -38,7 +37,7 @@ impl Peer {
         }
     }
 
-    /// The receiver was not ready for longer than allowed: its request fails, and the stream with it.
+    /// RNR retries are exceeded: the request fails, and the stream with it.
     pub(super) fn give_up(&mut self) {
         let Some(stream) = &mut self.stream else {
             return;

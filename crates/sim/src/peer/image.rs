@@ -1,6 +1,5 @@
 //! A copy of an actor's memory at the end of a run, guards included.
-//! It promises to show every byte the actor owned, touched or not.
-//! It refuses to say what should be there; that is a checker's business.
+//! It has every byte of the actor, written or not; what should be there is checked elsewhere.
 
 use verbena_wire::Stag;
 
@@ -9,9 +8,9 @@ use super::memory::Guarded;
 /// One region of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionImage {
-    /// Its name.
+    /// Its STag.
     pub stag: Stag,
-    /// It was not invalidated.
+    /// Whether it was not invalidated.
     pub valid: bool,
     /// Its bytes.
     pub memory: Guarded,
@@ -20,7 +19,7 @@ pub struct RegionImage {
 /// One receive of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceiveImage {
-    /// The number it was supplied under.
+    /// Its number.
     pub id: u64,
     /// Its bytes.
     pub memory: Guarded,

@@ -1,6 +1,5 @@
-//! A naive memory: regions in a map, each a vector of bytes between two guards.
-//! It promises to refuse every access outside a region or its rights before a byte moves.
-//! It refuses to be clever, so that it can be trusted as the measure of cleverer ones.
+//! A simple memory: regions in a map, each a vector of bytes between two guards.
+//! Every access outside a region or its rights fails before a byte is moved.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +9,14 @@ use verbena_wire::{Stag, To};
 
 use crate::work::Spot;
 
-/// Bytes before and behind every region and receive that nobody may touch.
+/// Bytes before and behind every region and receive that must not be written.
 pub const GUARD: usize = 48;
-/// What the guards hold.
+/// Contents of the guards.
 pub const GUARD_BYTE: u8 = 0xa5;
-/// What a receive holds before anything arrives.
+/// Initial contents of a receive.
 pub const FRESH_BYTE: u8 = 0xee;
 
-/// What may be done with a region.
+/// A kind of access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Right {
     /// RDMA Write by the peer.
@@ -26,7 +25,7 @@ pub enum Right {
     RemoteRead,
     /// Atomics by the peer.
     RemoteAtomic,
-    /// Sink of our own reads.
+    /// Sink of a local read.
     LocalWrite,
 }
 
@@ -39,7 +38,7 @@ pub struct Rights {
     pub remote_read: bool,
     /// Atomics by the peer.
     pub remote_atomic: bool,
-    /// Sink of our own reads.
+    /// Sink of a local read.
     pub local_write: bool,
 }
 
@@ -57,11 +56,11 @@ impl Rights {
 /// A region to register.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionSpec {
-    /// Its name on the wire and the address of its first byte.
+    /// Its STag and the address of its first byte.
     pub at: Spot,
-    /// What it holds at first.
+    /// Its initial contents.
     pub bytes: Vec<u8>,
-    /// What may be done with it.
+    /// Its access rights.
     pub rights: Rights,
 }
 
@@ -83,22 +82,22 @@ impl Guarded {
         &self.0[GUARD..self.0.len() - GUARD]
     }
 
-    /// Bytes from `offset` to the end of the rear guard; a caller who errs by less than a guard is caught by a checker.
+    /// Bytes from `offset` up to the end of the rear guard; an overrun by less than a guard is detected by a checker.
     pub fn bytes_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
         &mut self.0[GUARD + offset..][..len]
     }
 
-    /// How many bytes lie between the guards.
+    /// Number of bytes between the guards.
     pub fn len(&self) -> usize {
         self.0.len() - 2 * GUARD
     }
 
-    /// Nothing lies between the guards.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Nobody touched the guards.
+    /// Whether the guards are unchanged.
     pub fn is_intact(&self) -> bool {
         let (front, rear) = (&self.0[..GUARD], &self.0[self.0.len() - GUARD..]);
         front.iter().chain(rear).all(|&b| b == GUARD_BYTE)
@@ -137,7 +136,7 @@ impl Memory {
         all.map(|(&stag, r)| (Stag::new(stag), r.valid, &r.memory))
     }
 
-    /// May `len` bytes at `at` be used so? The order of checks is that of RFC 5040 §8.1.1: STag, right, bounds.
+    /// Whether `len` bytes at `at` may be accessed so. The order of checks is that of RFC 5040 §8.1.1: STag, right, bounds.
     pub fn check(&self, at: Spot, len: u32, right: Right) -> Result<(), AccessFault> {
         self.resolve(at, len, right).map(|_| ())
     }
@@ -179,7 +178,7 @@ impl Memory {
         Ok(&region.memory.bytes()[offset..offset + len as usize])
     }
 
-    /// Carries out an atomic on eight bytes in big-endian order; returns what they were.
+    /// Executes an atomic on eight bytes in big-endian order; returns the original value.
     pub fn atomic(&mut self, at: Spot, op: &AtomicOp) -> Result<u64, AccessFault> {
         let word = self.read(at, 8, Right::RemoteAtomic)?;
         let original = u64::from_be_bytes(word.try_into().unwrap_or_default());
@@ -188,7 +187,7 @@ impl Memory {
         Ok(original)
     }
 
-    /// Invalidates a region at the peer's wish.
+    /// Invalidates a region on request of the peer.
     pub fn invalidate(&mut self, stag: Stag) -> Result<(), AccessFault> {
         match self.regions.get_mut(&stag.get()).filter(|r| r.valid) {
             Some(region) => {

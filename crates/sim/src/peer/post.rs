@@ -1,6 +1,5 @@
-//! The send queue: work becomes one or two requests, which stay until they are finished, in order.
-//! It promises go-back-N: from READY(n) on, exactly the requests that the responder discarded begin again.
-//! It refuses to know frames.
+//! The send queue: work becomes one or two requests, which are kept until they are finished, in order.
+//! Go-back-N: from READY(n) on, exactly the requests that the responder discarded begin again. Frames are made elsewhere.
 
 use std::rc::Rc;
 
@@ -21,9 +20,9 @@ pub(super) struct Request {
     last: bool,
     pub(super) message: Message,
     pub(super) payload: Rc<[u8]>,
-    /// Where a read's data goes.
+    /// The sink of a read.
     pub(super) sink: Option<Spot>,
-    /// Its number, while it is begun.
+    /// Its number, once it has begun.
     pub(super) rsn: Option<Rsn>,
     /// The stream position behind its last byte, once framed.
     pub(super) end: Option<u64>,
@@ -84,7 +83,7 @@ impl Peer {
         self.complete();
     }
 
-    /// The link took bytes: towards a standard peer that is all we will know (RFC 5040 §5.5).
+    /// The link took bytes: towards a standard peer nothing more will be known (RFC 5040 §5.5).
     pub(super) fn accept_taken(&mut self) {
         if self.tracked {
             return;
@@ -99,7 +98,7 @@ impl Peer {
         self.complete();
     }
 
-    /// The peer is ready for request `n` again: it and all after it begin anew.
+    /// The peer is ready for request `n` again: it and all later ones begin again.
     pub(super) fn rewind(&mut self, n: Rsn) {
         let begun = self.requests.iter().take(self.begun);
         let stopped = begun.clone().position(|r| r.rsn == Some(n));
@@ -131,7 +130,7 @@ impl Peer {
         }
     }
 
-    /// Everything unfinished ends: the work that was being executed with `first`, the rest flushed.
+    /// Ends all unfinished work: the work being executed with `first`, the rest as flushed.
     pub(super) fn flush(&mut self, first: Option<Status>) {
         let mut status = first.unwrap_or(Status::Flushed);
         let mut done = None;

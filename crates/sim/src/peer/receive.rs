@@ -1,6 +1,6 @@
-//! The receive half of a peer: bytes to the stage or straight to their place, then whatever has arrived.
-//! It promises both shapes of the contract, and stops the run should the stream ask for what is already there.
-//! It refuses to answer: responses are queued for the transmit half.
+//! The receive half of a peer: bytes go to the stage or directly to their place, then the stream is called.
+//! Both forms of the contract are used; the run fails if the stream asks for bytes that it already has. Responses are queued for the
+//! transmit half.
 
 use verbena_stream::rx::{STAGE_WITH_CRC, STAGE_WITHOUT_CRC};
 use verbena_stream::{AccessFault, Claim, Delivery, Offender, Place, Run, Step, Time, Violation};
@@ -11,22 +11,22 @@ use verbena_wire::rdmap::{AtomicRequest, AtomicResponse, Opcode, ReadRequest};
 use super::{Peer, Receive, Right};
 use crate::work::{Received, Report, Spot, Status};
 
-/// A response we owe.
+/// A response to be sent.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// Data of ours, for a sink on the wire or for one we do not know.
+    /// Local data, for a sink named on the wire or for one that is not.
     Read {
         source: Spot,
         size: u32,
         sink: Option<Spot>,
         offender: Offender,
     },
-    /// The outcome of an atomic, which is already carried out.
+    /// The result of an atomic, which was already executed.
     Atomic(AtomicResponse),
 }
 
 impl Peer {
-    /// Takes bytes in, by the shape this peer was made for.
+    /// Takes bytes in, in this peer's form.
     pub(super) fn take_in(&mut self, bytes: &[u8], now: Time) {
         let mut input = bytes;
         if self.stream.is_none() {
@@ -46,7 +46,7 @@ impl Peer {
                 input = &input[n..];
                 continue;
             }
-            // Only what the stream asks for, so that payload meets an empty stage.
+            // Only what the stream asks for, so that the stage is empty when payload follows.
             let n = input.len().min(self.need.saturating_sub(self.stage.len()));
             assert!(n > 0, "the stream wants nothing, yet there is input");
             self.stage.extend(&input[..n]);
@@ -54,7 +54,7 @@ impl Peer {
         }
     }
 
-    /// Moves the front of the input straight to its place, if payload stands next.
+    /// Places the front of the input directly, if payload is next.
     fn place_direct(&mut self, input: &[u8]) -> usize {
         let Some(stream) = self.stream.as_mut().filter(|_| self.stage.is_empty()) else {
             return 0;
@@ -67,7 +67,7 @@ impl Peer {
         n
     }
 
-    /// Lets the stream look at the stage until it wants more than is there.
+    /// Lets the stream process the stage until it needs more bytes.
     fn drain_stage(&mut self, now: Time) {
         let stage = core::mem::take(&mut self.stage);
         let mut at = 0;
@@ -128,18 +128,18 @@ impl Peer {
                 }
             }
         };
-        // A violation is seen in the stream's state.
+        // A violation shows in the stream's state.
         let _ = stream.claim(claim);
     }
 
-    /// Moves bytes of a run to their place, or ends the stream; returns how many were moved.
+    /// Places bytes of a run, or ends the stream; returns how many were placed.
     fn place(&mut self, run: Run, bytes: &[u8]) -> usize {
         let Some(stream) = &mut self.stream else {
             return 0;
         };
         let refused = match run.place {
             Place::Write { stag, to } => {
-                // The whole run is judged before its first byte moves (RFC 5041 §7.1).
+                // The whole run is checked before its first byte is placed (RFC 5041 §7.1).
                 let at = Spot { stag, to };
                 let judged = self.memory.check(at, run.len, Right::RemoteWrite);
                 let written =
@@ -179,7 +179,7 @@ impl Peer {
         }
     }
 
-    /// Something has arrived in full.
+    /// Handles something that has arrived completely.
     fn deliver(&mut self, delivery: &Delivery) {
         match *delivery {
             Delivery::Send {
@@ -290,7 +290,7 @@ impl Peer {
         });
     }
 
-    /// Carries out an atomic once, now; only its answer waits.
+    /// Executes an atomic once, now; only its response waits.
     fn execute(&mut self, request: &AtomicRequest) {
         // RFC 7306 §5.1: the address is a multiple of eight.
         if !request.to.get().is_multiple_of(8) {

@@ -1,6 +1,5 @@
-//! What a peer refuses, and what both programs then hear: one short conversation per refusal.
-//! Each promises the Terminate that the RFCs ask for and the status that docs/extensions.md maps it to.
-//! Lawful traffic is left to the workloads.
+//! What a peer refuses, and what is reported to both programs: one short session per violation.
+//! The Terminate is that of the RFCs, and the status that of docs/extensions.md. Valid traffic is covered by the workloads.
 
 use core::time::Duration;
 
@@ -86,7 +85,7 @@ fn send(len: usize) -> Work {
     }
 }
 
-/// The responder broke off for `violation`, the initiator heard `cause` and blames work `id`.
+/// The responder reported `violation`, the initiator received `cause` and failed work `id`.
 fn refused(t: &Transcript, violation: impl Fn(&Violation) -> bool, cause: Cause, id: u64) {
     let hers = t.reports[1].iter().find_map(|r| match r {
         Report::Violation(v) => Some(v),
@@ -150,7 +149,7 @@ fn a_read_beyond_its_region_is_refused() {
 
 #[test]
 fn a_read_before_the_refused_request_is_answered() {
-    // docs/connections.md: the blame falls on the request that was refused, however many answers are owed by then.
+    // docs/connections.md: the request that was refused gets the status, however many responses are owed by then.
     for v2 in [true, false] {
         let read = |to| Work::Read {
             source: spot(to),

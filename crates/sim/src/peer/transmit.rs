@@ -1,6 +1,6 @@
-//! The transmit half of a peer: control first, then the message under way, then answers and requests by chance.
-//! It promises to frame no more than the link has room for, so that control frames meet every gap there is.
-//! It refuses to decide what may be sent: it asks the stream, and waits when told to.
+//! The transmit half of a peer: control first, then the message under way, then responses and requests at random.
+//! No more is framed than the link has room for, so that control frames occur at every possible place. What may be sent is decided by
+//! the stream.
 
 use std::rc::Rc;
 
@@ -19,10 +19,10 @@ pub(super) struct Sending {
     source: Source,
 }
 
-/// Where a message's payload comes from.
+/// The source of a message's payload.
 #[derive(Debug)]
 enum Source {
-    /// A copy that the work request brought along.
+    /// A copy from the work request.
     Payload(Rc<[u8]>),
     /// Memory, read again for each frame.
     Memory { at: Spot, offender: Offender },
@@ -61,7 +61,7 @@ impl Peer {
         true
     }
 
-    /// The next frame of the message under way.
+    /// Makes the next frame of the message under way.
     fn go_on(&mut self) {
         let (Some(mut sending), Some(stream)) = (self.sending.take(), &mut self.stream) else {
             return;
@@ -70,7 +70,7 @@ impl Peer {
         let bytes: Rc<[u8]> = match &sending.source {
             Source::Payload(bytes) => bytes.clone(),
             Source::Memory { at, offender } => {
-                // The memory may have been invalidated since the request came.
+                // The memory may have been invalidated since the request arrived.
                 let read = self.memory.read(*at, total, Right::RemoteRead);
                 match read {
                     Ok(bytes) => bytes.into(),
@@ -98,7 +98,7 @@ impl Peer {
         }
     }
 
-    /// Begins a message. A failing stream takes answers only, so that what it owes leaves before its Terminate.
+    /// Begins a message. A failing stream sends responses only, so that those it owes precede its Terminate.
     fn begin(&mut self) -> bool {
         let answer_first = self.rng.chance(self.profile.responses_first);
         if answer_first && self.begin_answer() {
@@ -163,7 +163,7 @@ impl Peer {
         }
     }
 
-    /// An acknowledgement that could wait goes now, or gets its time.
+    /// Sends an acknowledgement that can wait now, or sets its timer.
     fn settle_acks(&mut self, now: Time) {
         let Some(stream) = self.stream.as_ref().filter(|_| !self.ended) else {
             return;
@@ -179,7 +179,7 @@ impl Peer {
         }
     }
 
-    /// The time of a waiting acknowledgement has come.
+    /// Sends a delayed acknowledgement whose time has come.
     pub(super) fn flush_acks(&mut self, now: Time) {
         if self.ack_at.take_if(|at| *at <= now).is_some() {
             self.flush_acks_now();
@@ -192,7 +192,7 @@ impl Peer {
         }
     }
 
-    /// Puts a frame into the outbox, by the shape this peer was made for.
+    /// Puts a frame into the outbox, in this peer's form.
     fn write_frame(&mut self, frame: &Frame, payload: &[u8]) {
         let mut bytes = Vec::with_capacity(frame.size());
         if self.profile.gather && frame.is_plain() {

@@ -1,6 +1,6 @@
-//! Builds plans: regions with fixed roles, and one method per kind of work that finds a lawful place for it.
-//! It promises that every planned access fits its region and, unless asked otherwise, its rights.
-//! It refuses to overlap what would race: mailboxes are only written, libraries only read, counters only counted.
+//! Builds plans: regions with fixed roles, and one method per kind of work that finds a valid place for it.
+//! Every access is inside its region and, unless asked otherwise, its rights. Nothing races: mailboxes are only written, libraries only
+//! read, counters only used by atomics.
 
 use core::time::Duration;
 
@@ -24,7 +24,7 @@ const SPARES: usize = 8;
 
 const COUNTER_WORDS: usize = 4;
 
-/// An STag that nobody registers.
+/// An STag that is never registered.
 const NOWHERE: Spot = Spot {
     stag: Stag::new(0xdead_be00),
     to: To::new(0),
@@ -38,7 +38,7 @@ pub struct Builder {
     /// Next unused byte of each side's echo and sink.
     echo: [usize; 2],
     sink: [usize; 2],
-    /// Next spare each side may ask the other to invalidate.
+    /// Next spare region that each side may ask the other to invalidate.
     spare: [usize; 2],
     serial: u64,
     gate: Gate,
@@ -46,7 +46,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A plan without work, over regions of about `size` bytes.
+    /// A plan without work, with regions of about `size` bytes.
     pub fn new(mut rng: Rng, size: usize) -> Builder {
         let mut plan = Plan::default();
         for (k, side) in plan.sides.iter_mut().enumerate() {
@@ -65,27 +65,27 @@ impl Builder {
         }
     }
 
-    /// Chance, for whoever plans.
+    /// The random generator of the plan.
     pub fn rng(&mut self) -> &mut Rng {
         &mut self.rng
     }
 
-    /// Work requests a side lets be unfinished at once.
+    /// Sets the limit of unfinished work requests of a side.
     pub fn depth(&mut self, side: usize, depth: usize) {
         self.plan.sides[side].depth = depth.max(1);
     }
 
-    /// The next posting waits for this.
+    /// Sets the condition and delay of the next posting.
     pub fn after(&mut self, gate: Gate, gap: Duration) {
         (self.gate, self.gap) = (gate, gap);
     }
 
-    /// Every message finds a receive: all are supplied at once, before anything is sent.
+    /// Posts all receives at once, before anything is sent.
     pub fn supply_all(self) -> Plan {
         self.supply(|_, _| (Gate::Open, Duration::ZERO))
     }
 
-    /// Every message finds a receive, sooner or later: `when` says for each side and receive.
+    /// Posts a receive for every message, when `when` says for each side and receive.
     pub fn supply(mut self, mut when: impl FnMut(&mut Rng, usize) -> (Gate, Duration)) -> Plan {
         for side in 0..2 {
             let sends = self.plan.sides[1 - side].works.iter();
@@ -126,7 +126,7 @@ impl Builder {
         works.len()
     }
 
-    /// A payload that names itself, so that a wrong one is recognised.
+    /// A payload with a serial number, so that a wrong one is recognized.
     fn payload(&mut self, len: usize) -> Vec<u8> {
         self.serial += 1;
         let mut bytes = self.rng.bytes(len);
@@ -136,7 +136,7 @@ impl Builder {
         bytes
     }
 
-    /// Somewhere in a region of the other side that takes `len` bytes; the length is cut to fit.
+    /// A random place in a region of the other side for `len` bytes; the length is reduced to fit.
     fn somewhere(&mut self, side: usize, region: usize, len: usize) -> (Spot, usize) {
         let spec = &self.plan.sides[side].regions[region];
         let (at, size) = (spec.at, spec.bytes.len());
@@ -178,13 +178,13 @@ impl Builder {
         }
     }
 
-    /// A Send, solicited or not by chance.
+    /// A Send, solicited or not at random.
     pub fn send(&mut self, side: usize, len: usize) -> usize {
         let solicited = self.rng.coin();
         self.send_as(side, len, solicited, false, false)
     }
 
-    /// A Send of a stated kind; without a spare region left, one that invalidates does not.
+    /// A Send of a given kind; it invalidates only if a spare region is left.
     pub fn send_as(
         &mut self,
         side: usize,
@@ -209,7 +209,7 @@ impl Builder {
         self.push(side, work, false)
     }
 
-    /// RDMA Read of the other side's library into a sink of its own; none when the sink is used up.
+    /// RDMA Read of the other side's library into the own sink; none when the sink is used up.
     pub fn read(&mut self, side: usize, len: usize, v2: bool) -> usize {
         let (source, len) = self.somewhere(1 - side, LIBRARY, len);
         self.read_from(side, source, len, v2)
@@ -220,7 +220,7 @@ impl Builder {
         let left = spec.bytes.len() - self.sink[side];
         let sink = shift(spec.at, self.sink[side]);
         let len = len.min(left);
-        // An untouched gap between two sinks is watched like a guard.
+        // The gap between two sinks is checked like a guard.
         self.sink[side] += (len + 5).min(left);
         let work = Work::Read {
             source,
@@ -231,7 +231,7 @@ impl Builder {
         self.push(side, work, false)
     }
 
-    /// RDMA Write, then a Read of the same bytes, which must see them (RFC 5040 §5.5).
+    /// RDMA Write, then a Read of the same bytes, which must return them (RFC 5040 §5.5).
     pub fn write_then_read(&mut self, side: usize, len: usize, v2: bool) -> usize {
         let spec = &self.plan.sides[1 - side].regions[ECHO];
         let left = spec.bytes.len() - self.echo[side];
@@ -269,7 +269,7 @@ impl Builder {
         self.push(side, Work::Atomic { at, op }, false)
     }
 
-    /// A zero-length Write that opens a client/server stream for the responder.
+    /// A zero-length Write by the initiator that lets the responder of a client/server stream send.
     pub fn nudge(&mut self) {
         let at = Spot {
             stag: Stag::new(0),
@@ -283,7 +283,7 @@ impl Builder {
         self.push(0, work, false);
     }
 
-    /// RDMA Write to an STag that never was, which the other side must refuse.
+    /// RDMA Write to an STag that does not exist, which the other side must refuse.
     pub fn write_nowhere(&mut self, side: usize) -> usize {
         let payload = self.payload(200);
         let work = Work::Write {

@@ -1,6 +1,5 @@
-//! A seed means the same run for ever: the first numbers of one are written down.
-//! Should a dependency ever change them, every kept regression seed would silently test something else.
-//! Nothing is asserted about how random they look.
+//! A seed gives the same run at all times: the first numbers of one are fixed here.
+//! If a dependency changed them, every kept regression seed would silently test something else.
 
 use super::{Ratio, Rng};
 

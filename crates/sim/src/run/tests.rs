@@ -1,6 +1,5 @@
-//! What a failed run says, and that a panic inside one is a finding and not the end of all runs.
-//! It promises that the printed command line names the seed and the workload.
-//! The seeds themselves are run by tests/seeds.rs.
+//! The text of a failed run, and that a panic in a run is reported and does not end the other runs.
+//! The printed command line names the seed and the workload. The seeds themselves are run by tests/seeds.rs.
 
 use verbena_stream::Time;
 

@@ -1,6 +1,6 @@
-//! A split world from its first to its last moment: traffic under faults, peace, and the return of everything.
-//! It promises that hosts die and come back, links part and heal, and that whoever is not struck is not disturbed (P9).
-//! It refuses to wait for ever: what does not make progress in time has hung.
+//! The course of a run: traffic under faults, recovery, and the return of everything.
+//! Hosts die and come back, links go down and up, and connections without a fault are not disturbed (P9). What makes no progress within
+//! the time limit is an error.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,27 +16,27 @@ use super::node::{Node, Over, Shared};
 use super::switches::{Faults, Switches};
 use crate::rng::{Ratio, Rng};
 
-/// How often programs do something.
+/// The interval at which programs act.
 const TICK: Duration = Duration::from_micros(500);
-/// How long peace may take to come to everybody.
+/// Time limit of the recovery.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// Chances per tick of a troubled world.
+/// Probabilities per tick of a run with faults.
 const PART: Ratio = Ratio::per_mille(15);
 const DIE: Ratio = Ratio::per_mille(8);
-/// Of those that die, those that never come back.
+/// Hosts that die and never come back.
 const FOR_EVER: Ratio = Ratio::per_mille(300);
 
-/// A service connection that a host wants, always.
+/// A service connection that a host always wants.
 #[derive(Debug, Clone, Copy)]
 struct Wish {
     host: usize,
     unit: usize,
     arrangement: Arrangement,
-    /// Not before.
+    /// Not before this time.
     at: Time,
 }
 
-/// What became of a world.
+/// The outcome of a run.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub(super) connections: u32,
@@ -47,13 +47,13 @@ pub(super) struct Outcome {
     pub(super) fabric: super::switches::Counts,
 }
 
-/// The world.
+/// A run.
 #[derive(Debug)]
 pub(super) struct World {
     rng: Rng,
     fabric: Switches,
     ledgers: BTreeMap<u32, Ledger>,
-    /// Hosts come first; a dead one is not there, and comes back then.
+    /// Hosts come first; a dead one has the time at which it comes back.
     nodes: Vec<Result<Node, Time>>,
     hosts: usize,
     wishes: Vec<Wish>,
@@ -62,7 +62,7 @@ pub(super) struct World {
     parts: bool,
     deaths: bool,
     died: BTreeSet<usize>,
-    /// The hosts are done.
+    /// The hosts end their connections.
     closing: bool,
     now: Time,
     next_tick: Time,
@@ -86,7 +86,7 @@ impl World {
         let mut wishes = Vec::new();
         for host in 0..hosts {
             for unit in hosts..hosts + units {
-                // P5: some of the arrangements, and each with somebody.
+                // P5: some of the arrangements, each with a random unit.
                 let first = rng.len(0, 2);
                 for more in 0..rng.len(1, 3) {
                     wishes.push(Wish {
@@ -121,7 +121,7 @@ impl World {
         while self.now < trouble {
             self.step(Mood::Busy)?;
         }
-        // P9, and no hang: everybody comes back, and everything goes on.
+        // P9: after the faults all hosts come back and everything continues.
         self.fabric.heal();
         (self.parts, self.deaths) = (false, false);
         for end in self.nodes.iter_mut().flatten().flat_map(|n| &mut n.ends) {
@@ -150,7 +150,7 @@ impl World {
         Ok(self.outcome)
     }
 
-    /// Goes on until it is so.
+    /// Runs until the condition holds; fails after the time limit.
     fn until(&mut self, mood: Mood, is_so: impl Fn(&World) -> bool) -> Result<(), String> {
         let last = self.now + PATIENCE;
         while !is_so(self) {
@@ -171,7 +171,7 @@ impl World {
         ends.all(test)
     }
 
-    /// Each wish has come true at both ends, and packets come both ways.
+    /// Whether each wanted connection exists at both ends, and packets arrive in both directions.
     fn makes_progress(&self) -> bool {
         let well = |place: usize, wish: &Wish| {
             let node = self.nodes[place].as_ref().ok()?;
@@ -187,7 +187,7 @@ impl World {
         })
     }
 
-    /// Those of the connections that there are.
+    /// The ledgers of the connections that exist.
     fn ledgers_of_now(&self) -> impl Iterator<Item = &Ledger> {
         let ends = self.nodes.iter().flatten().flat_map(|n| &n.ends);
         let tags = ends.flat_map(|end| [end.name.number * 2, end.name.number * 2 + 1]);
@@ -232,7 +232,7 @@ impl World {
         self.judge_over(place)
     }
 
-    /// Ends that are over: the reason must be one that this world gives.
+    /// Checks the ends that are over: the reason must be a fault of this run.
     fn judge_over(&mut self, place: usize) -> Result<(), String> {
         let Ok(node) = &mut self.nodes[place] else {
             return Ok(());
@@ -260,7 +260,7 @@ impl World {
         Ok(())
     }
 
-    /// The next thing happens.
+    /// Lets the next event happen.
     fn step(&mut self, mood: Mood) -> Result<(), String> {
         let deadlines = self.nodes.iter().flatten().filter_map(|n| n.deadline);
         let timer = deadlines.chain([self.next_tick]).min().unwrap_or(Time::MAX);
@@ -301,7 +301,7 @@ impl World {
             if self.nodes[place].is_ok() {
                 self.outcome.deaths += 1;
                 self.died.insert(place);
-                // Gone with its memory and without a word.
+                // Its memory is gone, and its peers are not told.
                 let until = self.now + Duration::from_micros(self.rng.below(30_000));
                 self.nodes[place] = Err(until);
                 if self.rng.chance(FOR_EVER) {
@@ -324,7 +324,7 @@ impl World {
         Ok(())
     }
 
-    /// A host asks for what it wants and has not.
+    /// A host requests the connections that it wants and does not have.
     fn fulfil(&mut self, place: usize) -> Result<(), String> {
         let mut wishes = self.wishes.clone();
         wishes.retain(|wish| wish.host == place && wish.at <= self.now);

@@ -1,6 +1,6 @@
-//! One end of a service connection: a session, its channels, and what the session says done over them.
-//! It promises what a carrier promises (docs/push.md): order, outputs before the next input, and descriptors for every credit;
-//! whatever the session or the port refuses that they should not is an objection. It is no driver: nothing is fast here.
+//! One end of a service connection: a session, its channels, and the execution of the session's outputs over them.
+//! It keeps the contract of a carrier (docs/push.md): order, outputs before the next input, and descriptors for every credit. Whatever
+//! the session or the port refuses without cause is an error.
 
 mod outputs;
 mod program;
@@ -25,31 +25,31 @@ use super::memory::Memory;
 use super::name::Name;
 use crate::rng::Rng;
 
-/// Elements of one pool at most, and pools at a time.
+/// Limits of elements of one pool, and of pools at a time.
 const ELEMENTS: u32 = 16;
 const POOLS: usize = 3;
-/// Bytes of a message and of an element at most.
+/// Limits of bytes of a message and of an element.
 const FRAME: u32 = 128;
 const SIZE: u32 = 1500;
-/// Bytes of a place in our own buffers.
+/// Bytes of a place in the own buffers.
 const PLACE: usize = 2048;
 /// Places for packets that are under way.
 const SOURCES: usize = 48;
 /// Descriptors for messages.
 const MESSAGES: u32 = 12;
-/// No queue needs more: what is lent bounds what is under way.
+/// No queue needs more: what is lent limits what is under way.
 const LIMITS: Limits = Limits {
     sends: 2 * (MESSAGES as usize + SOURCES),
     receives: MESSAGES as usize + POOLS * ELEMENTS as usize,
     pieces: 1,
     inline: FRAME as usize,
 };
-/// Names a message among the requests of the control channel.
+/// Marks a message among the requests of the control channel.
 const MESSAGE: u64 = 1 << 63;
-/// What our own memory holds when nothing of ours is in it.
+/// Contents of the own memory where nothing is stored.
 const EMPTY: u8 = 0xee;
 
-/// Where an end is, and when.
+/// The context of an end: its node and the time.
 pub(super) struct Here<'a> {
     pub(super) port: &'a mut Port,
     pub(super) out: &'a mut Outbox,
@@ -58,7 +58,7 @@ pub(super) struct Here<'a> {
     pub(super) now: Time,
 }
 
-/// A packet whose bytes are the session's.
+/// A packet whose bytes the session uses.
 #[derive(Debug, Clone, Copy)]
 struct Source {
     place: usize,
@@ -79,7 +79,7 @@ pub(super) struct End {
     sent: Arc<Cq>,
     received: Arc<Cq>,
     inbox: Buffer,
-    /// Places of the inbox that are not posted, per channel.
+    /// Places of the inbox that are not posted, by channel.
     idle: [Vec<u64>; 2],
     posted: [usize; 2],
     /// Elements that are descriptors of the data channel (A), in order.
@@ -87,14 +87,14 @@ pub(super) struct End {
     outbox: Buffer,
     free: Vec<usize>,
     sources: BTreeMap<Packet, Source>,
-    /// The message that is being handled.
+    /// The message being handled.
     current: Vec<u8>,
     messages: u64,
     program: program::Program,
 }
 
 impl End {
-    /// An end with its channels, not connected yet.
+    /// Creates an end with its channels, not connected yet.
     pub(super) fn new(
         name: Name,
         at_unit: bool,
@@ -183,7 +183,7 @@ impl End {
         here.ledgers.get_mut(&tag).ok_or("no ledger".to_owned())
     }
 
-    /// All its channels are connected.
+    /// Whether all its channels are connected.
     pub(super) fn is_open(&self) -> bool {
         self.connected.iter().all(|connected| *connected)
     }
@@ -193,7 +193,7 @@ impl End {
         pair.ok_or_else(|| format!("something for the {channel} channel, which there is not"))
     }
 
-    /// A receive for everything that may come on each channel, and no more.
+    /// Posts a receive for everything that may arrive on each channel, and no more.
     fn post_receives(&mut self, here: &mut Here<'_>) -> Result<(), String> {
         let data = match self.name.arrangement {
             Arrangement::Sends => self.elements.len(),
@@ -227,7 +227,7 @@ impl End {
         Ok(())
     }
 
-    /// Takes what has completed, and does what comes of it.
+    /// Polls completions and handles them.
     pub(super) fn serve(&mut self, here: &mut Here<'_>) -> Result<(), String> {
         if !self.is_open() || self.sleeps(here.now) {
             return Ok(());
@@ -256,7 +256,7 @@ impl End {
         };
         self.posted[channel as usize] -= 1;
         if wc.status != Status::Success {
-            // The channel has ended; its port says why.
+            // The channel has ended; its port reports why.
             return Ok(());
         }
         self.program.heard = here.now;
@@ -276,7 +276,7 @@ impl End {
             }
             (Channel::Data, None) => match self.elements.pop_front() {
                 Some(place) => return self.fall(place, &bytes, here),
-                // It comes behind the flush that gave it up for lost.
+                // It arrives after the flush that gave it up for lost.
                 None => Ok(()),
             },
             (_, Some(word)) => {
@@ -285,7 +285,7 @@ impl End {
             }
         };
         match judged {
-            // What is lost can make the rest look wrong.
+            // Loss can make the rest look invalid.
             Err(violation) if self.name.arrangement != Arrangement::Sends => {
                 return Err(format!("{}: {violation}", self.name));
             }
@@ -294,7 +294,7 @@ impl End {
         self.drain(here)
     }
 
-    /// A packet is in the descriptor of an element (A). What is lost can make the session refuse it.
+    /// A packet is in the descriptor of an element (A). After a loss the session may refuse it.
     fn fall(
         &mut self,
         (pool, element): (u32, u32),
@@ -306,7 +306,7 @@ impl End {
         if fits {
             self.memory(pool)?.store(element, bytes)?;
         } else {
-            // Our descriptors are longer than elements, so that we refuse what an adapter would.
+            // These descriptors are longer than elements, so the check that an adapter makes is made here.
             let late = self.ledger(false, here)?.is_late(bytes, pool);
             late.map_err(|why| format!("{}: {why}, and has {size}", self.name))?;
         }
@@ -330,7 +330,7 @@ impl End {
         self.drain(here)
     }
 
-    /// Does all that the session wants done.
+    /// Executes all outputs of the session.
     fn drain(&mut self, here: &mut Here<'_>) -> Result<(), String> {
         while let Some(output) = self.session.poll() {
             self.perform(output, here)?;
@@ -338,11 +338,11 @@ impl End {
         self.post_receives(here)
     }
 
-    /// The connection is no more: nothing arrives on its channels, and its memory is the program's again (P9).
+    /// The connection has ended: nothing arrives on its channels, and its memory is the program's again (P9).
     pub(super) fn bury(mut self, here: &mut Here<'_>) -> Result<Vec<Memory>, String> {
         for number in &self.pairs {
             let view = here.port.view(*number);
-            // Nothing is sent for which the receiver has no place.
+            // Nothing may be sent for which the receiver has no place.
             let counters = view.map(|view| view.counters).unwrap_or_default();
             let refused = counters.no_buffer + counters.handle + counters.bounds + counters.right;
             if self.name.arrangement != Arrangement::Sends && refused > 0 {

@@ -1,15 +1,14 @@
 //! What was sent on a service connection in one direction, and what of it arrived.
-//! It promises to object to a packet that is damaged, comes twice, out of its turn, or from elsewhere.
-//! It refuses to know how packets travel.
+//! A packet that is damaged, arrives twice or out of order, or belongs elsewhere is an error.
 
 use std::collections::VecDeque;
 
 use verbena_push::Arrangement;
 
-/// The shortest packet: its number and its connection's fit.
+/// The shortest packet: its number and that of its connection fit.
 pub(super) const SHORTEST: u32 = 8;
 
-/// How the owner learns of a packet; each form keeps its order, and does not wait for the other (P7).
+/// How the receiver learns of a packet; each form has its own order (P7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     /// In immediate data, in a message with the packet, or by its descriptor.
@@ -24,9 +23,9 @@ pub(super) struct Ledger {
     tag: u32,
     acknowledged: bool,
     sent: Vec<u32>,
-    /// For which pool each left, where there is one at a time.
+    /// The pool that each was sent to, where there is one at a time.
     pools: Vec<Option<u32>>,
-    /// Packets that have to arrive, per form.
+    /// Packets that have to arrive, by form.
     due: [VecDeque<u32>; 2],
     last: Option<u32>,
     pub(super) arrived: u64,
@@ -59,7 +58,7 @@ impl Ledger {
         self.due[form as usize].push_back(number);
     }
 
-    /// A packet came.
+    /// Checks a packet that arrived.
     pub(super) fn arrive(&mut self, bytes: &[u8]) -> Result<(), String> {
         let (number, tag) = head(bytes)?;
         let sent = self.sent.get(number as usize).copied();
@@ -82,7 +81,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// A packet came that does not fit an element of this pool: it must have left for another one, which was given up since.
+    /// Checks a packet that does not fit an element of this pool: it must have been sent to another one, which was given up since.
     pub(super) fn is_late(&self, bytes: &[u8], pool: u32) -> Result<(), String> {
         let (number, _) = head(bytes)?;
         match self.pools.get(number as usize) {
@@ -94,7 +93,7 @@ impl Ledger {
         }
     }
 
-    /// Nothing is on its way any more: what was acknowledged is there.
+    /// When nothing is under way any more: acknowledged packets have arrived.
     pub(super) fn judge(&self) -> Result<(), String> {
         let missing: usize = self.due.iter().map(VecDeque::len).sum();
         if self.acknowledged && missing > 0 {
@@ -104,7 +103,7 @@ impl Ledger {
     }
 }
 
-/// The number of a packet and its connection's.
+/// The number of a packet and that of its connection.
 fn head(bytes: &[u8]) -> Result<(u32, u32), String> {
     let word = |at: usize| {
         let word = bytes.get(at..at + 4).and_then(|w| w.try_into().ok());

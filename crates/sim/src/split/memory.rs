@@ -1,6 +1,6 @@
-//! The memory of a pool, and the book of whose each element is.
-//! It promises to notice every byte that is written beside the pool, in an element that the program holds, behind the end of a
-//! packet, or after the pool was freed: all of that is painted. It refuses to know what the packets are.
+//! The memory of a pool, and the owner of each element.
+//! Unused bytes are filled with patterns, so that every byte written beside the pool, in an element that the program holds, behind the
+//! end of a packet, or after the pool was freed is detected.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use verbena_push::Arrangement;
 use verbena_wire::To;
 use verbena_wire::push::Pool;
 
-/// Bytes before and behind the elements that nobody may touch.
+/// Bytes before and behind the elements that must not be written.
 const MARGIN: usize = 64;
 
-/// What is painted where.
+/// The patterns.
 const BESIDE: u8 = 0x77;
 const LENT: u8 = 0xa5;
 const HELD: u8 = 0x5c;
 const DEAD: u8 = 0x3d;
 
-/// Whose an element is.
+/// The owner of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Slot {
     Lent,
@@ -53,7 +53,7 @@ impl Memory {
         arrangement: Arrangement,
     ) -> Result<Memory, String> {
         let len = count as usize * size as usize + 2 * MARGIN;
-        // Only RDMA writes come from outside.
+        // Only RDMA writes come from the peer.
         let access = match arrangement {
             Arrangement::Writes => Access::LOCAL_WRITE | Access::REMOTE_WRITE,
             Arrangement::Sends | Arrangement::Single => Access::LOCAL_WRITE,
@@ -94,7 +94,7 @@ impl Memory {
         self.buffer.write(self.offset(element), &fresh);
     }
 
-    /// The paint is there from this byte of an element on.
+    /// Checks that the pattern is unchanged from this byte of an element on.
     fn check(&self, element: u32, from: u32) -> Result<(), String> {
         let slot = self.slots.get(element as usize).copied();
         let paint = slot.map_or(DEAD, Slot::paint);
@@ -109,7 +109,7 @@ impl Memory {
         }
     }
 
-    /// A carrier that copies puts a packet into an element.
+    /// Stores a packet in an element, for a carrier that copies.
     pub(super) fn store(&mut self, element: u32, bytes: &[u8]) -> Result<(), String> {
         let (size, reference) = (self.pool.size as usize, self.pool.reference);
         let slot = *self.slot(element)?;
@@ -124,12 +124,12 @@ impl Memory {
         Ok(())
     }
 
-    /// The session did not want what was stored.
+    /// Restores the pattern if the session refused what was stored.
     pub(super) fn wipe(&self, element: u32) {
         self.paint(element);
     }
 
-    /// The program is told of a packet, and takes it out.
+    /// Takes a packet out, of which the program was notified.
     pub(super) fn take(&mut self, element: u32, len: u32) -> Result<Vec<u8>, String> {
         let reference = self.pool.reference;
         let slot = self.slot(element)?;
@@ -154,7 +154,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The session says that nothing will touch it again: no packet lies in it that nobody was told of.
+    /// The session will not use it any more: it must hold no packet of which the program was not notified.
     pub(super) fn free(&mut self) -> Result<(), String> {
         if core::mem::replace(&mut self.freed, true) {
             return Err(format!("pool {} was freed twice", self.pool.reference));
@@ -162,7 +162,7 @@ impl Memory {
         self.kill(|slot| slot == Slot::Lent, true)
     }
 
-    /// The connection is no more, and so is everything that was lent on it.
+    /// The connection has ended, and with it everything that was lent.
     pub(super) fn bury(&mut self) -> Result<(), String> {
         self.judge()?;
         self.freed = true;
@@ -182,7 +182,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Nothing was touched that nobody may touch.
+    /// Checks that no byte was written that must not be.
     pub(super) fn judge(&self) -> Result<(), String> {
         let behind = self.offset(self.pool.count);
         for at in [0, behind] {

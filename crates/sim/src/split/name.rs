@@ -1,6 +1,5 @@
-//! Which service connection of which host and unit, as private data of a request says it.
-//! A name promises that no two connections of a world have the same number.
-//! It refuses to know whether anybody is there.
+//! The name of a service connection: host, unit, arrangement and number, as in the private data of a request.
+//! No two connections of a run have the same number.
 
 use core::fmt;
 
@@ -39,13 +38,13 @@ impl Name {
         }
     }
 
-    /// The same service, perhaps at another time.
+    /// Whether it is the same service, perhaps at another time.
     pub(super) fn is_like(&self, other: &Name) -> bool {
         let of = |name: &Name| (name.host, name.unit, name.arrangement);
         of(self) == of(other)
     }
 
-    /// What a host says when it connects a channel.
+    /// The private data with which a host connects a channel.
     pub(super) fn private(&self, channel: Channel) -> Vec<u8> {
         let [a, b, c, d] = self.number.to_be_bytes();
         let (host, unit) = (self.host as u8, self.unit as u8);
@@ -53,7 +52,7 @@ impl Name {
         vec![host, unit, arrangement, channel as u8, a, b, c, d]
     }
 
-    /// The other way round.
+    /// Parses that private data.
     pub(super) fn parse(private: &[u8]) -> Option<(Name, Channel)> {
         let [host, unit, arrangement, channel, number @ ..] = private else {
             return None;

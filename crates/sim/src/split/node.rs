@@ -1,6 +1,6 @@
 //! A host or an I/O unit: a port, its memory, and the ends of its service connections.
-//! It promises that an end which is over leaves nothing behind but memory that nobody may touch any more, and is remembered as such.
-//! It refuses to know other nodes: whatever it learns came as cells.
+//! An end that is over leaves only memory that must not be written any more; that memory is kept for the check. A node
+//! learns of others only through cells.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -21,12 +21,12 @@ use super::name::Name;
 use super::switches::{Switches, address};
 use crate::rng::Rng;
 
-/// The numbers at which units take requests, for channels that are acknowledged and for others.
+/// The numbers at which units accept requests, for channels with and without acknowledgement.
 const LISTENERS: [(bool, u32); 2] = [(true, 7), (false, 8)];
 /// The first number of a work queue pair.
 const FIRST: u32 = 100;
 
-/// What a node shares with the world.
+/// What a node shares with the run.
 pub(super) struct Shared<'a> {
     pub(super) fabric: &'a mut Switches,
     pub(super) ledgers: &'a mut BTreeMap<u32, Ledger>,
@@ -37,15 +37,15 @@ pub(super) struct Shared<'a> {
 /// Why an end is over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Over {
-    /// The channel adapter says so.
+    /// The channel adapter ended it.
     Ended(Why),
-    /// Nobody agreed, or answered.
+    /// It was refused or not answered.
     Refused,
-    /// The peer has said nothing for long.
+    /// The peer was silent for too long.
     Alone,
     /// The host has made a new one.
     Replaced,
-    /// The host is done.
+    /// The host has closed it.
     Closed,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Node {
     pub(super) ends: Vec<End>,
     graves: Vec<Memory>,
     domains: u32,
-    /// What is over, for the world to judge.
+    /// Ends that are over, to be checked.
     pub(super) over: Vec<(Name, Over)>,
     pub(super) deadline: Option<Time>,
 }
@@ -94,7 +94,7 @@ impl Node {
         })
     }
 
-    /// The ends, one by one, each with what it needs.
+    /// Calls a function with each end and its context.
     fn each(
         &mut self,
         shared: &mut Shared<'_>,
@@ -112,7 +112,7 @@ impl Node {
             .try_for_each(|end| work(end, &mut here))
     }
 
-    /// Makes an end with numbers that are free: the lowest, so that they are used again and again.
+    /// Makes an end with the lowest free numbers, so that they are reused often.
     fn make(&mut self, name: Name, at_unit: bool, shared: &mut Shared<'_>) -> Result<(), String> {
         let taken = |number: &u32| self.port.view(Qpn::wrapping(*number)).is_none();
         let numbers = (FIRST..).filter(taken).map(Qpn::wrapping);
@@ -132,7 +132,7 @@ impl Node {
         Ok(())
     }
 
-    /// A host asks a unit for a service connection.
+    /// A host requests a service connection from a unit.
     pub(super) fn ask(&mut self, name: Name, shared: &mut Shared<'_>) -> Result<(), String> {
         self.make(name, false, shared)?;
         let acknowledged = name.arrangement != Arrangement::Sends;
@@ -151,7 +151,7 @@ impl Node {
         Ok(())
     }
 
-    /// An end is over.
+    /// Ends one end.
     pub(super) fn end(
         &mut self,
         at: usize,
@@ -171,7 +171,7 @@ impl Node {
         Ok(())
     }
 
-    /// Cells came.
+    /// Cells arrived.
     pub(super) fn hear(&mut self, cell: &[u8], now: Time) {
         self.port.handle_cells(cell, now, &mut self.out);
     }
@@ -181,7 +181,7 @@ impl Node {
         self.port.handle_timeout(now, &mut self.out);
     }
 
-    /// The programs do something.
+    /// Lets the programs act.
     pub(super) fn tick(&mut self, mood: Mood, shared: &mut Shared<'_>) -> Result<(), String> {
         self.each(shared, |end, here| end.tick(mood, here))?;
         while let Some(at) = self.ends.iter().position(|end| end.is_alone(shared.now)) {
@@ -190,7 +190,7 @@ impl Node {
         Ok(())
     }
 
-    /// Everything that can happen here now happens.
+    /// Does everything that can be done at this time.
     pub(super) fn serve(&mut self, shared: &mut Shared<'_>) -> Result<(), String> {
         self.each(shared, End::serve)?;
         while let Some(notice) = self.port.poll_notice() {
@@ -204,7 +204,7 @@ impl Node {
             .poll_transmit(room, now, &mut datagram, &mut self.out)
         {
             shared.fabric.send(self.place, &datagram, now)?;
-            // What is on the wire completes, and may call for more (P2).
+            // What was transmitted completes, and may cause more (P2).
             self.each(shared, End::serve)?;
         }
         self.deadline = self.port.deadline();
@@ -239,7 +239,7 @@ impl Node {
         }
     }
 
-    /// A host asks for a channel; one that asks anew has forgotten what it had.
+    /// A host requests a channel; a newer request replaces the connection that the host had before.
     fn request(
         &mut self,
         ticket: Ticket,
@@ -267,12 +267,12 @@ impl Node {
                 end.connected[channel] = true;
                 Ok(())
             }
-            // A request that was on its way while a newer one came.
+            // An older request that arrived after a newer one.
             _ => self.port.reject(ticket, &[]).map_err(|e| e.to_string()),
         }
     }
 
-    /// Nothing was touched that is over, and nothing of it is registered any more.
+    /// Memory of ended connections was not written, and nothing of it is registered any more.
     pub(super) fn judge(mut self) -> Result<(), String> {
         let place = self.place;
         let of = |why| format!("node {place}: {why}");

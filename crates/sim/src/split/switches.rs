@@ -1,6 +1,6 @@
-//! The switched fabric of a split world: two or three cascaded switches that learn where ports are, and the links between all.
-//! It promises that cells travel one by one, each to its destination's address, and that every harm on the way is drawn from
-//! the seed. It refuses to read more of a cell than its two addresses.
+//! The switched fabric of a run: two or three cascaded switches that learn the location of ports, and the links between all.
+//! Cells travel one by one, each to its destination address, and every fault is drawn from the seed. A switch reads nothing
+//! of a cell but its two addresses.
 
 use core::time::Duration;
 use std::cmp::Reverse;
@@ -11,7 +11,7 @@ use verbena_wire::cell::{Cell, PortAddress};
 
 use crate::rng::{Ratio, Rng};
 
-/// A switch forgets where a port is after this long, so that one that was learnt wrongly is found again.
+/// A switch forgets the location of a port after this time, so that a wrong one is corrected.
 const AGE: Duration = Duration::from_millis(20);
 /// Ports that a switch remembers.
 const TABLE: usize = 32;
@@ -19,17 +19,17 @@ const TABLE: usize = 32;
 const NANOS_PER_BYTE: u64 = 4;
 /// A cell that is overtaken waits up to this many microseconds.
 const LATE: u64 = 400;
-/// One in so many of those waits much longer: past the end of its connection, if that was short.
+/// One in this many of those waits much longer: beyond the end of its connection, if that was short.
 const VERY: u64 = 40;
 
-/// What links do to cells, each.
+/// Probabilities of faults on each link.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Faults {
     pub(super) lose: Ratio,
     pub(super) twice: Ratio,
     pub(super) late: Ratio,
     pub(super) corrupt: Ratio,
-    /// Bytes that wait for a link; what comes on top is dropped.
+    /// Bytes that wait for a link; more are dropped.
     pub(super) queue: u64,
 }
 
@@ -64,9 +64,9 @@ enum Place {
 #[derive(Debug)]
 struct Lane {
     to: Place,
-    /// Until then it is busy with what waits.
+    /// It is busy until then.
     busy: Time,
-    /// Until then it is down.
+    /// It is down until then.
     down: Time,
 }
 
@@ -76,7 +76,7 @@ struct Switch {
     table: BTreeMap<[u8; 6], (usize, Time)>,
 }
 
-/// A cell that will be at the end of a lane.
+/// A cell that arrives at the end of a lane.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Flight {
     at: Time,
@@ -85,7 +85,7 @@ struct Flight {
     cell: Vec<u8>,
 }
 
-/// What the fabric did.
+/// Counters of the fabric.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
     pub(super) cells: u64,
@@ -111,7 +111,7 @@ pub(super) struct Switches {
 }
 
 impl Switches {
-    /// Switches in a row, and the nodes at any of them.
+    /// Creates switches in a row, and attaches each node to a random one.
     pub(super) fn new(mut rng: Rng, faults: Faults, nodes: usize) -> Switches {
         let count = rng.len(2, 3);
         let mut fabric = Switches {
@@ -144,7 +144,7 @@ impl Switches {
         }
     }
 
-    /// A link goes down for a while.
+    /// Takes a link down for a while.
     pub(super) fn part(&mut self, until: Time) {
         let lane = self.rng.len(0, self.lanes.len() - 1);
         for lane in [lane, lane ^ 1] {
@@ -153,7 +153,7 @@ impl Switches {
         self.counts.partitions += 1;
     }
 
-    /// Everything is well from now on.
+    /// Ends all faults.
     pub(super) fn heal(&mut self) {
         self.faults = Faults::NONE;
         for lane in &mut self.lanes {
@@ -161,7 +161,7 @@ impl Switches {
         }
     }
 
-    /// A node sends a datagram; its cells go their ways one by one.
+    /// A node sends a datagram; its cells travel one by one.
     pub(super) fn send(&mut self, node: usize, datagram: &[u8], now: Time) -> Result<(), String> {
         let mut rest = datagram;
         while !rest.is_empty() {
@@ -221,12 +221,12 @@ impl Switches {
         }
     }
 
-    /// When the next cell is somewhere.
+    /// When the next cell arrives somewhere.
     pub(super) fn next(&self) -> Option<Time> {
         self.flights.peek().map(|Reverse(flight)| flight.at)
     }
 
-    /// Moves the next cell on; the node and the cell if it has arrived.
+    /// Moves the next cell on; returns the node and the cell if it has arrived.
     pub(super) fn step(&mut self) -> Option<(usize, Vec<u8>)> {
         let Reverse(Flight { at, lane, cell, .. }) = self.flights.pop()?;
         let here = match self.lanes[lane].to {
@@ -258,7 +258,7 @@ impl Switches {
     }
 }
 
-/// Destination and source; a cell that is too short for them goes nowhere.
+/// Destination and source; a cell that is too short for them is dropped.
 fn addresses(cell: &[u8]) -> Option<([u8; 6], [u8; 6])> {
     let at = |from: usize| cell.get(from..from + 6)?.try_into().ok();
     Some((at(4)?, at(10)?))

@@ -1,6 +1,5 @@
-//! Split worlds that run with every `cargo test`: the first seeds, and what they must reach.
-//! They promise that the worlds come to every kind of trouble they were made for.
-//! The long run is `verbena-sim --split`.
+//! Simulations of the split driver with every `cargo test`: the first seeds, and what they must cover.
+//! Every kind of fault must occur. The long run is `verbena-sim --split`.
 
 use std::sync::Arc;
 
@@ -30,7 +29,7 @@ fn the_first_seeds_pass_and_repeat() {
     }
 }
 
-/// The checkers see what they are for.
+/// The checkers detect what they are for.
 #[test]
 fn a_ledger_objects() {
     let sent = |arrangement, count: u32| {

@@ -1,6 +1,5 @@
-//! Many short connections one after another: most carry a few messages, some are refused, some break at any byte.
-//! It promises every combination of terms over enough seeds, and breaks inside the startup itself.
-//! It refuses long conversations.
+//! Many short connections one after another: most carry a few messages, some are rejected, some are reset at any byte.
+//! Over enough seeds every combination of terms occurs, and resets during the startup.
 
 use core::time::Duration;
 
@@ -22,7 +21,7 @@ pub(super) fn sessions(rng: &mut Rng) -> Vec<Session> {
         let old = profiles[1].old && profiles[0].terms.revision == Revision::Two;
         sessions.push(first);
         if old {
-            // RFC 6581 §6: dropped without a word, the initiator tries the older revision on a new connection.
+            // RFC 6581 §6: if its Request is dropped, the initiator tries the older revision on a new connection.
             profiles[0].terms = profiles[0].terms.fallback();
             agree_depths(&mut profiles);
             sessions.push(session(rng, profiles));
@@ -43,7 +42,7 @@ fn session(rng: &mut Rng, profiles: [Profile; 2]) -> Session {
         session.reset_after = Some(rng.range(0, 120));
     }
     if rng.chance(Ratio::per_mille(50)) {
-        // No Reply can come in time.
+        // No Reply can arrive in time.
         session.profiles[0].terms.timeout = Duration::from_micros(5);
         for link in &mut session.links {
             link.latency.0 += Duration::from_micros(10);

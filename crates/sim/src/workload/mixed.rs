@@ -1,6 +1,5 @@
-//! Everything a connection can carry, in random order, both ways at once.
-//! It promises to use each kind of work that both peers take, now and then one that must be refused.
-//! It refuses nothing else.
+//! Everything a connection can carry, in random order, in both directions at once.
+//! Each kind of work that both peers support is used, and sometimes one that must be refused.
 
 use core::time::Duration;
 
@@ -23,7 +22,7 @@ pub(super) fn plan(mut b: Builder, can: &Abilities, scale: usize) -> Plan {
     if !can.extensions {
         return b.supply_all();
     }
-    // Some receives come late, so that requests of every kind are discarded and sent again.
+    // Some receives are late, so that requests of every kind are discarded and sent again.
     let late = Ratio::per_mille(b.rng().pick(&[0, 50, 300]));
     let gap = b.rng().range(1, 3000);
     b.supply(|rng, _| {
@@ -32,7 +31,7 @@ pub(super) fn plan(mut b: Builder, can: &Abilities, scale: usize) -> Plan {
     })
 }
 
-/// One work request of any kind that both peers take.
+/// One work request of any kind that both peers support.
 pub(super) fn any(b: &mut Builder, can: &Abilities, side: usize) -> usize {
     let len = draw_len(b.rng(), 9_000);
     let (x, y) = (b.rng().coin(), b.rng().coin());

@@ -1,6 +1,6 @@
-//! Both sides read from each other and count on each other's counters, as deep as the depths allow.
-//! It promises reads of bytes that were written just before, and atomics whose every result is known.
-//! It refuses to read where the agreed depth is zero.
+//! Both sides read from each other and add to each other's counters, up to the agreed depths.
+//! Reads return bytes that were written just before, and the result of every atomic is known. With an agreed depth of zero there are
+//! no reads.
 
 use super::draw_len;
 use crate::plan::{Builder, Plan};

@@ -1,6 +1,5 @@
-//! A client sends requests, a server answers each: the oldest way to use a network.
-//! It promises that no answer is posted before its request was delivered.
-//! It refuses to use anything but Sends, so that every connection can carry it.
+//! A client sends requests, a server answers each.
+//! No answer is posted before its request was delivered. Only Sends are used, so that every connection can carry it.
 
 use core::time::Duration;
 
@@ -10,7 +9,7 @@ use crate::session::Abilities;
 
 pub(super) fn plan(mut b: Builder, can: &Abilities, scale: usize) -> Plan {
     let window = b.rng().len(1, 8);
-    // The nudge of a client/server stream is the client's first work and consumes no receive.
+    // The first Write of a client/server stream is the client's first work and consumes no receive.
     for k in 0..scale {
         let len = draw_len(b.rng(), 4000);
         if k >= window {

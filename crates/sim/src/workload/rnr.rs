@@ -1,6 +1,6 @@
-//! Receives that come too late, between two peers that can say so: the go-back-N of docs/extensions.md under stress.
-//! It promises random refusals in front of every kind of request, counted by atomics that must run exactly once.
-//! It refuses standard peers, who would end the stream instead.
+//! Receives that are posted too late, between two peers with RNR: the go-back-N of docs/extensions.md under stress.
+//! RNRs occur at random before every kind of request, and atomics show that each was executed exactly once. Standard peers are not
+//! used, since they would end the stream.
 
 use core::time::Duration;
 
@@ -38,7 +38,7 @@ fn plan(mut b: Builder, can: &Abilities, scale: usize) -> Plan {
     let gap = b.rng().pick(&[1, 20, 500, 5_000]);
     let on_demand = b.rng().coin();
     b.supply(|rng, k| {
-        // On demand: the k-th receive comes only when the k-th message was refused.
+        // On demand: the k-th receive is posted only after an RNR for the k-th message.
         if on_demand && rng.coin() {
             (Gate::Refused(1), Duration::from_micros(rng.below(gap)))
         } else if k % 7 == 3 {

@@ -1,6 +1,5 @@
-//! One side writes into the other's memory as fast as it may and says so now and then.
-//! It promises overlapping writes, whose last one must win, and messages of many segments.
-//! It refuses to wait: only the depth of the send queue slows it down.
+//! One side writes to the other's memory as fast as it may and sends a message now and then.
+//! Writes overlap, and the last one must win; messages have many segments. Only the depth of the send queue limits the rate.
 
 use super::draw_len;
 use crate::plan::{Builder, Plan};

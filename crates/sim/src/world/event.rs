@@ -1,6 +1,5 @@
-//! What the world writes down about a run.
-//! It promises that two runs of one seed have equal events.
-//! It refuses to hold payload.
+//! The events that are recorded of a run.
+//! Two runs of one seed have equal events. Payload is not recorded.
 
 use core::fmt;
 
@@ -11,24 +10,24 @@ use crate::work::Report;
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// When.
+    /// The time.
     pub at: Time,
-    /// To whom: 0 is the initiator.
+    /// The side: 0 is the initiator.
     pub side: usize,
-    /// What.
+    /// The event.
     pub what: What,
 }
 
-/// What can happen.
+/// Kinds of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// The program posted work.
     Posted(u64),
-    /// The program supplied a receive.
+    /// The program posted a receive.
     Supplied(u64),
-    /// Bytes were handed to the link.
+    /// Bytes were passed to the link.
     Sent(usize),
-    /// Bytes came from the link.
+    /// Bytes arrived from the link.
     Arrived(usize),
     /// A deadline passed.
     Timeout,
@@ -36,9 +35,9 @@ pub enum What {
     Closed,
     /// The other side sends no more.
     Eof,
-    /// The connection broke.
+    /// The connection was reset.
     Reset,
-    /// The actor told its program something.
+    /// The actor reported something to its program.
     Report(Report),
 }
 

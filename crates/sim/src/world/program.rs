@@ -1,13 +1,12 @@
-//! A program that follows its side of a plan: what it may post now, and when it wants to look again.
-//! It promises the plan's order, gates, gaps and depth.
-//! It refuses to react in any other way to what the adapter reports.
+//! A program that follows its side of a plan: what it may post now, and when it has to be called again.
+//! It keeps the plan's order, conditions, gaps and depth, and does not react to reports in any other way.
 
 use verbena_stream::Time;
 
 use crate::plan::{Gate, Side};
 use crate::work::{Report, Work};
 
-/// One side of a plan being carried out.
+/// One side of a plan being executed.
 #[derive(Debug)]
 pub(super) struct Program {
     plan: Side,
@@ -38,7 +37,7 @@ impl Program {
         }
     }
 
-    /// Takes note of a report; a gap counts from the moment its gate opens.
+    /// Records a report; a gap counts from the time at which its condition is met.
     pub(super) fn handle(&mut self, report: &Report, now: Time) {
         let before = self.gates();
         self.note(report, now);
@@ -51,7 +50,7 @@ impl Program {
         }
     }
 
-    /// Are the gates of the next work and the next supply open?
+    /// Whether the conditions of the next work and of the next receive are met.
     fn gates(&self) -> (bool, bool) {
         let work = self.plan.works.get(self.posted);
         let supply = self.plan.receives.get(self.supplied);
@@ -137,7 +136,7 @@ impl Program {
         Some((id as u64, self.plan.receives[id].capacity))
     }
 
-    /// When to look again; a moment that has come is no reason to wait.
+    /// When to call again; a time that has come is not waited for.
     pub(super) fn next_moment(&self, now: Time) -> Option<Time> {
         let due = [self.work_due(), self.supply_due()];
         due.into_iter().flatten().filter(|&t| t > now).min()

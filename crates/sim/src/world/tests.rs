@@ -1,5 +1,4 @@
-//! The world itself: the same seed gives the same events, and a liar on the link is caught.
-//! It promises that chance has one source.
+//! The event loop itself: the same seed gives the same events, and damage by an actor is detected.
 //! The checkers' own tests are with the checkers.
 
 use verbena_stream::{Role, Terms, Time};
@@ -90,7 +89,7 @@ impl Actor for Liar {
     }
 }
 
-/// One long Write from a liar or an honest peer, without checksums.
+/// One long Write from a damaging or a correct peer, without checksums.
 fn told(lies: bool) -> Result<(), String> {
     let mut builder = Builder::new(Rng::new(1), 2000);
     builder.write(0, 1200);

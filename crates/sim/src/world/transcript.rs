@@ -1,6 +1,5 @@
-//! All that is known of a finished session, for checkers: what was intended, posted, reported, and what memory holds.
-//! It promises to leave nothing out that an outsider could see.
-//! It refuses to show the inside of an actor.
+//! All that is known of a finished session, for checkers: what was planned, posted and reported, and what memory holds.
+//! It has everything visible from outside, and nothing of the inside of an actor.
 
 use verbena_stream::{RnrRetry, Time};
 
@@ -13,7 +12,7 @@ use crate::work::{Received, Report, Status};
 /// A finished session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transcript {
-    /// What was to happen.
+    /// The plan and the options.
     pub session: Session,
     /// What each side reported, in order.
     pub reports: [Vec<Report>; 2],
@@ -23,7 +22,7 @@ pub struct Transcript {
     pub supplied: [usize; 2],
     /// Each side's memory at the end.
     pub images: [Image; 2],
-    /// Each side's unfinished business.
+    /// Each side's unfinished work.
     pub leftovers: [Leftovers; 2],
     /// Where bits of each direction were flipped.
     pub flipped: [Vec<u64>; 2],
@@ -31,9 +30,9 @@ pub struct Transcript {
     pub sent: [u64; 2],
     /// Those bytes, as they were sent.
     pub tapes: [Vec<u8>; 2],
-    /// The connection broke.
+    /// Whether the connection was reset.
     pub reset: bool,
-    /// Nothing happens any more, yet the connection is open.
+    /// Nothing happens any more, and the connection is still open.
     pub stalled: bool,
     /// When it ended.
     pub end: Time,
@@ -47,11 +46,11 @@ impl Transcript {
         self.session.abilities()
     }
 
-    /// Nothing went wrong on purpose, so nothing may have gone wrong at all.
+    /// Whether no fault was drawn, so that nothing may fail.
     pub fn is_healthy(&self) -> bool {
         let gave_up = |(_, status)| status == Status::RnrExceeded;
         let patient = |p: &crate::peer::Profile| p.rnr_retry == RnrRetry::Forever;
-        // Only a peer whose patience is limited has the excuse that it ran out.
+        // Only a peer with limited RNR retries may exceed them.
         let excused =
             (0..2).any(|k| !patient(&self.session.profiles[k]) && self.completions(k).any(gave_up));
         let flipped = self.flipped.iter().any(|f| !f.is_empty());
@@ -78,7 +77,7 @@ impl Transcript {
         })
     }
 
-    /// Works of a side, from the first on, that are known to be executed by the other.
+    /// The number of works of a side, from the first on, that are known to be executed by the other.
     pub fn executed(&self, side: usize) -> usize {
         if self.is_healthy() {
             return self.posted[side];

@@ -1,5 +1,5 @@
-//! The clients: load without a break, and a judge of every answer.
-//! It promises to notice what is lost, doubled, reordered or torn. It refuses to wait for ever.
+//! The clients: continuous load, with a check of every answer.
+//! Lost, duplicated, reordered and torn answers are detected; a client without an answer fails after a time limit.
 
 mod judge;
 
@@ -14,17 +14,17 @@ use verbena::Device;
 use crate::words::Result;
 use judge::Session;
 
-/// What clients saw, all together.
+/// What all clients observed.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) requests: u64,
     pub(crate) reads: u64,
     pub(crate) adds: u64,
-    /// Sessions, of which so many were new while others went on.
+    /// Sessions, including those opened while others were running.
     pub(crate) sessions: u64,
-    /// Connections that ended before their client wanted it.
+    /// Connections that ended before the client closed them.
     pub(crate) lost: Vec<String>,
-    /// Answers that are wrong.
+    /// Wrong answers.
     pub(crate) wrong: Vec<String>,
     /// The newest server that answered.
     pub(crate) generation: u64,
@@ -72,19 +72,19 @@ impl Seen {
     }
 }
 
-/// What the process was told to do.
+/// The command line of the process.
 #[derive(Debug, Clone)]
 pub(crate) struct Orders {
     pub(crate) to: SocketAddr,
     pub(crate) seconds: u64,
     pub(crate) clients: u64,
-    /// Besides, clients that come, stay for a moment and go, one after the other.
+    /// In addition, short sessions one after the other.
     pub(crate) newcomers: bool,
     /// Ends early when its standard input does.
     pub(crate) until_told: bool,
 }
 
-/// Loads the server, prints what was seen, and says whether all was right.
+/// Loads the server, prints what was observed, and returns whether all was right.
 pub(crate) fn run(orders: &Orders) -> Result<bool> {
     let device = Device::open()?;
     let stop = Arc::new(AtomicBool::new(false));

@@ -1,6 +1,6 @@
-//! A key-value server that is replaced by a new process, again and again, while its clients load it and notice nothing (V1).
-//! Without arguments it shows this: one server, one client process, five successors. Or by hand, in three terminals:
-//! `server --at ADDR --hatch PATH`, `client ADDR --seconds 60`, and `server --inherit PATH` as often as you like.
+//! A key-value server that is replaced by a new process repeatedly while clients load it, without an error at the clients (V1).
+//! Without arguments it demonstrates this: one server, one client process, five successors. Or in three terminals:
+//! `server --at ADDR --hatch PATH`, `client ADDR --seconds 60`, and `server --inherit PATH` any number of times.
 
 mod client;
 mod server;
@@ -58,7 +58,7 @@ impl Arguments {
     }
 }
 
-/// A process of this program that tells what it does.
+/// A process of this program whose output is read.
 struct Process {
     child: Child,
     says: BufReader<std::process::ChildStdout>,
@@ -76,7 +76,7 @@ impl Process {
         Ok(Process { child, says })
     }
 
-    /// Waits until it says this, and repeats what it says; the rest of that line.
+    /// Repeats its output until a line contains `what`; returns the rest of that line.
     fn until(&mut self, what: &str) -> Result<String> {
         loop {
             let mut line = String::new();
@@ -90,7 +90,7 @@ impl Process {
         }
     }
 
-    /// Repeats the rest of what it says, and waits for its end.
+    /// Repeats the rest of its output, and waits for its end.
     fn end(mut self) -> Result<bool> {
         drop(self.child.stdin.take());
         for line in self.says.by_ref().lines() {
@@ -102,7 +102,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It has ended, unless something went wrong.
+        // Has no effect if it has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,5 +1,5 @@
-//! The server: a table in memory that moves, one completion queue, and a process that can be replaced at any moment.
-//! It promises that a request is answered once, by this process or the next. It refuses clients beyond what it has room for.
+//! The server: a table in memory that can be handed over, one completion queue, and a process that can be replaced at any time.
+//! Each request is answered once, by this process or the next. At most [`CLIENTS`] clients are accepted.
 
 mod doorkeeper;
 mod succession;
@@ -19,14 +19,14 @@ use crate::words::{
 };
 use doorkeeper::Doorkeeper;
 
-/// Completions of sends have this in their number.
+/// Bit in the ids of sends.
 const SENT: u64 = 1 << 8;
-/// How often a handover is tried if a client leaves in the moment in which it should move.
+/// How often a handover is tried if a client disconnects during it.
 const TRIES: u32 = 5;
-/// How long a server without work looks at nothing but its queue.
+/// How long an idle server waits on its completion queue before it looks at anything else.
 const NAP: Duration = Duration::from_millis(2);
 
-/// What the process was told to do.
+/// The command line of the process.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Orders {
     pub(crate) at: Option<String>,
@@ -34,17 +34,17 @@ pub(crate) struct Orders {
     pub(crate) inherit: Option<String>,
     pub(crate) seconds: Option<u64>,
     pub(crate) patience: Option<Duration>,
-    /// For tests: the process kills or stops itself in this step.
+    /// For tests: the process kills or stops itself at this step.
     pub(crate) die_at: Option<String>,
     pub(crate) stop_at: Option<String>,
-    /// For tests: message buffers that cannot move.
+    /// For tests: message buffers that cannot be handed over.
     pub(crate) private: bool,
-    /// For tests: a successor that forgets a connection.
+    /// For tests: a successor that does not unpack a connection.
     pub(crate) forget: bool,
 }
 
 impl Orders {
-    /// A step is done: tests end here.
+    /// A step is done: kills or stops the process if a test asked for it.
     fn obey(&self, step: Step) {
         use rustix::process::{Signal, getpid, kill_process};
         let name = format!("{step:?}");
@@ -77,10 +77,10 @@ struct Server {
     served: u64,
 }
 
-/// A client's connection stands, or failed.
+/// A client's connection was established or has failed.
 type Join = (u64, u32, std::result::Result<Vec<u8>, verbena::Error>);
 
-/// Where the messages of a client lie.
+/// Offset of the messages of a client.
 fn place(client: u64, part: u64) -> usize {
     (client * 2 * DEPTH + part) as usize * CELL
 }
@@ -111,7 +111,7 @@ impl Server {
         })
     }
 
-    /// Serves until its time is over, or a successor has everything.
+    /// Serves until the time limit, or until a successor has taken everything.
     fn run(mut self, orders: &Orders, path: Option<&str>) -> Result<()> {
         let end = orders
             .seconds
@@ -141,7 +141,7 @@ impl Server {
         Ok(())
     }
 
-    /// Answers the requests that are there, or waits so long for one.
+    /// Answers waiting requests, or waits at most `patience` for one.
     fn serve(&mut self, patience: Duration) -> Result<()> {
         let mut some = [BLANK; 64];
         let n = take(&self.cq, &mut some, patience)?;
@@ -160,7 +160,7 @@ impl Server {
             return Ok(());
         }
         if wc.status != Status::Success {
-            // The client has gone; what else it had comes back likewise.
+            // The client has disconnected; its other requests are flushed, too.
             self.clients.remove(&index);
             return Ok(());
         }
@@ -189,13 +189,13 @@ impl Server {
             posted.map_err(|(_, error)| error.into())
         });
         if done.is_err() {
-            // It failed meanwhile.
+            // The connection has failed meanwhile.
             self.clients.remove(&index);
         }
         Ok(())
     }
 
-    /// A reply: number, version, value, generation, 0 or 1 if it cannot be, key.
+    /// A reply: number, version, value, generation, 0 (or 1 if the request is invalid), key.
     fn answer(&self, index: u64, request: &Cell) -> Result<Cell> {
         let [number, what, key, value, ..] = *request;
         let own = (index * KEYS..(index + 1) * KEYS).contains(&key);
@@ -229,7 +229,7 @@ impl Server {
         posted.map_err(|(_, error)| error.into())
     }
 
-    /// Lets out who has gone and in who came, and hears of those who are in.
+    /// Removes clients that have disconnected, admits new ones, and records established connections.
     fn welcome(&mut self) -> Result<()> {
         while let Some(event) = self.device.next_event() {
             if let Event::Disconnected { qp } = event {
@@ -257,7 +257,7 @@ impl Server {
         Ok(())
     }
 
-    /// A client gets a number, two keys and a word that are zero, and is told of the table.
+    /// Assigns an index, two keys and a word, all zero, and sends the handle of the table with the accept.
     fn admit(&mut self, request: Request) -> Result<()> {
         let free = (0..CLIENTS).find(|index| !self.clients.contains_key(index));
         let Some(index) = free else {
@@ -282,7 +282,7 @@ impl Server {
             .and_then(|()| {
                 let qp = &self.clients[&index].qp;
                 request.accept_telling(qp, &welcome, move |result| {
-                    // A server that has ended does not care.
+                    // The server may have ended.
                     let _ = told.send((index, qpn, result));
                 })?;
                 Ok(())
@@ -298,7 +298,7 @@ fn queues(device: &Device) -> Result<(Pd, Cq)> {
     Ok((device.pd()?, device.cq(2 * (CLIENTS * DEPTH) as usize * 2)?))
 }
 
-/// Runs a server until it has handed over, or its time is over.
+/// Runs a server until it has handed over or its time limit.
 pub(crate) fn run(orders: &Orders) -> Result<()> {
     match &orders.inherit {
         Some(path) => Server::inherit(path, orders)?.run(orders, Some(path)),

@@ -1,5 +1,5 @@
-//! What client and server say to each other: 64 bytes each way, and where things lie in the server's memory.
-//! It promises one meaning for each word on both sides. It refuses what is too short.
+//! The messages between client and server, 64 bytes each, and the layout of the server's memory.
+//! Client and server both use this file. All words are little-endian.
 
 use std::io;
 use std::time::Duration;
@@ -14,16 +14,16 @@ pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + S
 pub(crate) const CELL: usize = 64;
 /// Slots of the table.
 pub(crate) const SLOTS: u64 = 1024;
-/// Where the words begin that clients add to; each has its own.
+/// Offset of the words that clients add to, one for each.
 pub(crate) const WORDS: usize = SLOTS as usize * CELL;
 /// Clients at once.
 pub(crate) const CLIENTS: u64 = 32;
-/// Keys that a client has for itself: the first is its number times this.
+/// Keys per client: the first is its index times this.
 pub(crate) const KEYS: u64 = 2;
-/// Receives that the server keeps for each client; who has fewer requests under way never waits.
+/// Receives that the server keeps posted for each client; a client with fewer outstanding requests never waits for one.
 pub(crate) const DEPTH: u64 = 16;
 
-/// What a request wants.
+/// Kinds of requests.
 pub(crate) const PUT: u64 = 1;
 pub(crate) const GET: u64 = 2;
 pub(crate) const ADD: u64 = 3;
@@ -50,7 +50,7 @@ pub(crate) fn from_bytes(bytes: &[u8; CELL]) -> Cell {
     cell
 }
 
-/// A slot as the table has it: the last words follow from the others, so that half a slot shows.
+/// A slot of the table: the last words depend on the others, so that a torn read is detected.
 pub(crate) fn slot(key: u64, version: u64, value: u64) -> Cell {
     let echo = |n: u64| value.rotate_left(n as u32 * 8) ^ version.wrapping_mul(n);
     [
@@ -65,9 +65,9 @@ pub(crate) fn slot(key: u64, version: u64, value: u64) -> Cell {
     ]
 }
 
-/// Takes completions, and sleeps so long if there are none.
+/// Polls completions, and sleeps at most `patience` if there are none.
 pub(crate) fn take(cq: &Cq, out: &mut [Wc], patience: Duration) -> Result<usize> {
-    // A little while without sleep: the next one is near if there is load.
+    // Polls for a short while first: under load the next completion is near.
     for _ in 0..200 {
         let n = cq.poll(out);
         if n > 0 {

@@ -1,6 +1,6 @@
-//! Operations on the peer's memory, of which its program hears nothing: writes, reads, atomics.
-//! They promise that a handle is checked before anything is sent, and that atomics need no buffer of the caller's.
-//! They refuse to order what verbs do not: a write begun while a read is under way may overtake it.
+//! One-sided operations on the peer's memory: writes, reads and atomics.
+//! The bounds and rights of the handle are checked before anything is sent; atomics allocate their own result buffer. The ordering is
+//! that of the verbs: a write begun while a read is outstanding may take effect before it.
 
 use verbena_mem::Access;
 use verbena_nic::SendOp;
@@ -15,7 +15,8 @@ use crate::remote::{Remote, RemoteMemory};
 use crate::shared::Shared;
 
 impl Connection {
-    /// Writes the buffer's bytes to the beginning of the peer's memory. It is done when they are there.
+    /// Writes the buffer's bytes to the beginning of the peer's memory. It completes when they have been placed. Fails with
+    /// [`Error::Right`] or [`Error::Bounds`] if the handle does not allow it.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -31,7 +32,7 @@ impl Connection {
         self.write_with(buf, to, None)
     }
 
-    /// The same, and a receive of the peer's is told the word and how many bytes there are.
+    /// Like [`write`](Connection::write), and completes a receive of the peer with `word` as immediate data and the number of bytes.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -60,7 +61,7 @@ impl Connection {
         self.outgoing(op, buf)
     }
 
-    /// Reads all of the peer's memory that the handle names into the buffer, whose length it sets.
+    /// Reads all of the peer's memory that the handle names into the buffer and sets the buffer's length.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -87,7 +88,7 @@ impl Connection {
         self.outgoing(op, buf)
     }
 
-    /// Reads a value of the peer's.
+    /// Reads a value from the peer's memory.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -123,7 +124,7 @@ impl Connection {
         }
     }
 
-    /// Writes a value to the peer.
+    /// Writes a value to the peer's memory.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -159,7 +160,7 @@ impl Connection {
         }
     }
 
-    /// Adds to a word of the peer's, and says what it was before. Atomic against everything else that is.
+    /// Adds to a 64-bit word in the peer's memory and returns its previous value. Atomic with respect to other atomic accesses.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -181,7 +182,7 @@ impl Connection {
         self.atomic(word, op)
     }
 
-    /// Sets a word of the peer's to `new` if it is `expected`, and says what it was before.
+    /// Sets a 64-bit word in the peer's memory to `new` if it equals `expected`; returns its previous value in either case.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -223,7 +224,7 @@ impl Connection {
     }
 }
 
-/// The word before an atomic.
+/// The value of the word before the atomic operation.
 fn original(shared: &Shared, end: Result<Gain, Error>, kept: Kept) -> Option<Result<u64, Error>> {
     let mut buf = kept.buf()?;
     let before = end.and_then(|_| {

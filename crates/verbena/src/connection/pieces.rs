@@ -1,6 +1,6 @@
-//! Operations on parts of registered memory, where they are: nothing is copied and nothing is given away.
-//! They promise that the memory lives until they have ended, and that rights and bounds of both sides are checked before
-//! anything is sent. They refuse exclusiveness: others may use the same bytes meanwhile.
+//! Operations on parts of registered memory, in place and without a buffer.
+//! The memory is kept registered until the operation has ended, and rights and bounds of both sides are checked before anything is
+//! sent. Access is not exclusive: other operations and the program may use the same bytes meanwhile.
 
 use verbena_mem::Access;
 use verbena_nic::SendOp;
@@ -38,8 +38,8 @@ impl Connection {
 
     /// Receives the next message into a part of memory; see [`recv`](Connection::recv).
     ///
-    /// If the `Pending` is dropped the message, when it comes, goes there all the same. Nor does it take the place of a
-    /// `recv` that was given up before: that one's message is for the next `recv`.
+    /// If the `Pending` is dropped, the message is still placed there when it arrives. This receive does not take over a `recv` that was
+    /// dropped earlier: the message of that one is returned by the next `recv`.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;

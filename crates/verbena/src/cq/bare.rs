@@ -1,6 +1,6 @@
-//! A completion queue without a descriptor of its own: for programs that have a way of their own to be told.
-//! It promises what every completion queue does: order, and one notification per arming.
-//! It refuses to wait; whoever it tells may.
+//! A completion queue without a descriptor, for programs with their own means of notification.
+//! Completions are in order and each arming causes at most one notification. It has no call that waits; the program's [`Notify`] is
+//! called instead.
 
 use core::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use verbena_nic::{Arm, Wc};
 use crate::device::{Device, Inner};
 use crate::error::Error;
 
-/// A completion queue without a descriptor; a [`Cq`](crate::Cq) is one with.
+/// A completion queue without a descriptor; a [`Cq`](crate::Cq) adds one.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct BareCq {
 }
 
 impl Device {
-    /// A completion queue that tells whoever [`listen`](BareCq::listen)s to it.
+    /// Creates a completion queue that calls the [`Notify`] set by [`listen`](BareCq::listen). Fails if the device's limit is reached.
     ///
     /// ```
     /// let cq = verbena::Device::open()?.bare_cq(64)?;
@@ -48,8 +48,8 @@ impl BareCq {
         }
     }
 
-    /// Who is told when the armed queue has a completion: on whatever thread noticed, so it must not wait. A [`Cq`]'s
-    /// descriptor is told nothing any more.
+    /// Sets the callback for the next completion of the armed queue. It runs on the thread that completes the work, so it must not
+    /// block. It replaces the descriptor of a [`Cq`], which is no longer notified.
     ///
     /// [`Cq`]: crate::Cq
     ///
@@ -62,7 +62,7 @@ impl BareCq {
         self.queue.listen(notify);
     }
 
-    /// Its number, as handlers and events name it.
+    /// Its number, as in handlers and events.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -87,7 +87,7 @@ impl BareCq {
         self.queue.poll(out)
     }
 
-    /// Whether a poll would find something; what feeds an empty queue is served as a poll does.
+    /// Whether a poll would find something. If the queue is empty, its connections are served first, as a poll does.
     ///
     /// ```
     /// # let cq = verbena::Device::open()?.cq(64)?;
@@ -98,7 +98,7 @@ impl BareCq {
         self.queue.peek()
     }
 
-    /// Asks for one notification; poll once more afterwards, since what waits already does not notify.
+    /// Asks for one notification. Poll once more afterwards: completions already in the queue do not notify.
     ///
     /// ```
     /// # let cq = verbena::Device::open()?.cq(64)?;
@@ -109,7 +109,7 @@ impl BareCq {
         self.queue.arm(arm);
     }
 
-    /// This queue, for threads that sleep on the channel that it tells ([`Watched::wait`]) and serve it meanwhile.
+    /// A handle for threads that sleep on the channel that this queue notifies ([`Watched::wait`]) and serve the queue meanwhile.
     ///
     /// ```
     /// use verbena::low::{Channel, Watched};
@@ -125,7 +125,7 @@ impl BareCq {
         self.queue.watched()
     }
 
-    /// Changes its size; completions that wait stay.
+    /// Changes the capacity; completions in the queue are kept.
     ///
     /// ```
     /// # let cq = verbena::Device::open()?.cq(64)?;

@@ -1,5 +1,5 @@
-//! What happens to objects of the low layer, apart from completions: kept until somebody asks, or told to a listener.
-//! It promises that an event reaches one of the two. It refuses events of connections: they see to their own.
+//! Asynchronous events of the low layer's objects: queued until the program reads them, or passed to its callback.
+//! An event goes to one of the two, never to both. Events of connections are handled by the connections and do not appear here.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::Device;
 use crate::error::Error;
 
 impl Device {
-    /// What happened to objects of the low layer, oldest first; connections see to their own events. So many may be unread:
-    /// 65,536. Later ones are dropped, and [`Event::Missed`] says how many.
+    /// Takes the oldest unread event of the low layer's objects. At most 65,536 are kept; later ones are dropped, and
+    /// [`Event::Missed`] tells how many.
     ///
     /// ```
     /// let device = verbena::Device::open()?;
@@ -22,8 +22,8 @@ impl Device {
         self.inner().engine.events().try_take()
     }
 
-    /// Why the adapter failed: one of its threads panicked. [`Event::DeviceFatal`] tells of it, every queue pair is in the
-    /// error state, and every later call is refused with this cause.
+    /// Why the adapter failed: one of its threads panicked. [`Event::DeviceFatal`] was raised, every queue pair is in the
+    /// error state, and every later call fails with this cause.
     ///
     /// ```
     /// assert!(verbena::Device::open()?.failure().is_none());
@@ -39,8 +39,8 @@ impl Device {
         Ok(self.inner().engine.provoke_panic(thread)?)
     }
 
-    /// Tells `listener` what happens to objects of the low layer, on whatever thread noticed, so it must not wait; nothing
-    /// is left for [`next_event`](Device::next_event) from now on. A listener that was there before is told no more.
+    /// Sets the callback for events of the low layer's objects. It runs on the thread that raised the event, so it must not block.
+    /// It replaces an earlier callback; from now on no events are queued for [`next_event`](Device::next_event).
     ///
     /// ```
     /// let device = verbena::Device::open()?;
@@ -50,7 +50,7 @@ impl Device {
     pub fn on_event(&self, listener: impl Fn(Event) + Send + Sync + 'static) {
         if self.lives() {
             let before = self.inner().listener.write().replace(Arc::new(listener));
-            // Without the lock: it is the program's.
+            // Dropped after the lock is released: its destructor is the program's code.
             drop(before);
         }
     }

@@ -1,6 +1,6 @@
-//! The successor at a handover: what came, unpacked piece by piece, and taken all at once.
-//! It promises that nothing of a connection is touched before it is this process's, and that what is not taken stays with the
-//! running one, which is told why. It refuses to take a part.
+//! The successor's side of a handover: the objects received are unpacked one by one and taken all at once.
+//! Connections are not touched before this process owns them. If they are not taken they stay with the running process, which is told
+//! the reason; a part cannot be taken.
 
 use core::fmt;
 use std::os::fd::OwnedFd;
@@ -20,7 +20,7 @@ use crate::pd::Pd;
 use crate::qp::{Held, Qp};
 use crate::srq::Srq;
 
-/// What a running process hands to this one.
+/// The objects that a running process hands over to this one.
 ///
 /// ```no_run
 /// use verbena::{Device, Inheritance};
@@ -40,17 +40,17 @@ pub struct Inheritance {
     memories: Vec<(u64, Land, OwnedFd)>,
     qps: Vec<(u64, Parcel, Vec<OwnedFd>)>,
     listeners: Vec<(u64, OwnedFd)>,
-    /// Unpacked connections, which wait to begin.
+    /// Unpacked connections, to be started.
     arriving: Vec<(Qp, Arriving)>,
-    /// The first thing that could not be unpacked: a program that goes on without it would take a part.
+    /// The first object that failed to unpack; [`accept`](Self::accept) then fails, since it would take a part.
     spoilt: Option<(&'static str, u64)>,
-    /// Why it was not taken, if somebody asks.
+    /// The first error, to be sent to the running process.
     why: Option<String>,
     taken: bool,
 }
 
 impl Inheritance {
-    /// Asks whoever waits at this path (a [`Hatch`](crate::Hatch)) for everything it has, and waits for it.
+    /// Connects to the [`Hatch`](crate::Hatch) at this path and waits until it has sent everything. Fails if no process listens there.
     ///
     /// ```
     /// let nobody = verbena::Inheritance::from("/nonexistent/successor".as_ref());
@@ -99,7 +99,7 @@ impl Inheritance {
         })
     }
 
-    /// What the running program wanted to say.
+    /// The bytes that the running program added with [`Handover::note`](crate::Handover::note).
     ///
     /// ```
     /// # fn read(inheritance: &verbena::Inheritance) {
@@ -110,7 +110,7 @@ impl Inheritance {
         &self.note
     }
 
-    /// The tags of connections that came and are not unpacked.
+    /// The tags of connections that were received and are not unpacked yet.
     ///
     /// ```
     /// # fn list(inheritance: &verbena::Inheritance) {
@@ -123,7 +123,7 @@ impl Inheritance {
         self.qps.iter().map(|(tag, ..)| *tag).collect()
     }
 
-    /// Memory that came, in a domain of this process: by the same STag and addresses, with the bytes that are in it now.
+    /// Unpacks memory into a protection domain of this process: with the same STag, addresses and contents.
     ///
     /// ```
     /// # fn take(inheritance: &mut verbena::Inheritance, pd: &verbena::Pd) -> Result<(), verbena::Error> {
@@ -146,7 +146,7 @@ impl Inheritance {
         self.note_failure(adopted)
     }
 
-    /// A connection that came, as a queue pair of this process. Nothing can be posted to it before [`accept`](Self::accept).
+    /// Unpacks a connection as a queue pair of this process. Requests can be posted to it after [`accept`](Self::accept).
     ///
     /// ```
     /// # fn take(inheritance: &mut verbena::Inheritance, pd: &verbena::Pd, cq: &verbena::Cq) -> Result<(), verbena::Error> {
@@ -165,7 +165,7 @@ impl Inheritance {
         let what = "connection";
         let at = self.qps.iter().position(|(t, ..)| *t == tag);
         let at = at.ok_or(HandoverError::NoSuch { what, tag })?;
-        // Who names the wrong queues may name others.
+        // Fails before the connection is removed, so that the caller can try again with other queues.
         let (held, to) = Held::place(pd, send, recv, srq)?;
         let (_, parcel, fds) = self.qps.remove(at);
         let unpacked = unpack(held, &to, parcel, fds);
@@ -177,10 +177,10 @@ impl Inheritance {
         Ok(qp)
     }
 
-    /// Takes everything: from here on it is this process's, and the running one lets go. `on` is told of each step. The
-    /// listeners that came go on under their tags, on this device.
+    /// Takes everything: from now on this process owns it, and the running one releases it. `on` is called at each step. Returns the
+    /// listeners with their tags, listening on this device.
     ///
-    /// If something was not unpacked, or the running process has taken it back, nothing is taken.
+    /// Fails, and takes nothing, if something was not unpacked or the running process has taken it back.
     ///
     /// ```
     /// # fn take(inheritance: verbena::Inheritance, device: &verbena::Device) -> Result<(), verbena::Error> {
@@ -219,11 +219,11 @@ impl Inheritance {
         on(Step::Claimed);
         let mut begun = Ok(());
         for (qp, arriving) in core::mem::take(&mut self.arriving) {
-            // One that was touched since ends alone.
+            // A connection that cannot start does not affect the others.
             begun = begun.and(qp.0.qp.start(arriving));
         }
         on(Step::Begun);
-        // If nobody hears it, the word says the same.
+        // If this is lost, the running process reads the same from the word.
         let _ = self.answer(&Answer::Taken);
         begun?;
         let listeners = berths
@@ -238,7 +238,7 @@ impl Inheritance {
         Ok(self.courier.send(&bytes, &[])?)
     }
 
-    /// The running process will want to know.
+    /// Keeps the first error for the answer to the running process.
     fn note_failure<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         if let Err(why) = &result {
             self.why.get_or_insert_with(|| why.to_string());
@@ -266,7 +266,7 @@ impl Drop for Inheritance {
         if !self.taken {
             let why = self.why.take();
             let why = why.unwrap_or_else(|| "it was dropped without being taken".to_owned());
-            // If nobody hears it, the running process takes it back when its patience is over.
+            // If this is lost, the running process takes everything back when its time limit has passed.
             let _ = self.answer(&Answer::Refused(why));
         }
     }

@@ -1,6 +1,6 @@
-//! The running process at a handover: what it gives, to whom, and what it has kept if nothing came of it.
-//! It promises that connections which were not taken flow again when this returns. It refuses to guess: if the successor says
-//! nothing, the word that both have mapped decides.
+//! The running process's side of a handover: what it gives, and what it keeps if the handover fails.
+//! Connections that were not taken are in service again when [`Successor::give`] returns. If the successor does not answer, the word
+//! that both processes have mapped decides.
 
 use core::fmt;
 use core::time::Duration;
@@ -16,7 +16,7 @@ use crate::listener::Listener;
 use crate::mr::Memory;
 use crate::qp::{Held, Qp};
 
-/// What is handed over, each under a tag of the program's own.
+/// The objects to hand over, each with a tag that the program chooses.
 ///
 /// ```
 /// use verbena::{Access, Device, Handover};
@@ -34,7 +34,7 @@ pub struct Handover {
 }
 
 impl Handover {
-    /// What the program itself wants to say.
+    /// Adds bytes for the program's own use.
     ///
     /// ```
     /// verbena::Handover::default().note(b"counted to 17");
@@ -44,7 +44,7 @@ impl Handover {
         self
     }
 
-    /// Memory, which must be [shared](crate::Device::shared_memory). The running process may go on reading and writing it.
+    /// Adds memory, which must be [shared](crate::Device::shared_memory). The running process may continue to read and write it.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -57,7 +57,7 @@ impl Handover {
         self
     }
 
-    /// A connected queue pair. Whatever it was posted and told to peers must be about memory that goes along.
+    /// Adds a connected queue pair. Memory used by its posted requests or known to its peer must be handed over, too.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions};
@@ -72,7 +72,7 @@ impl Handover {
         self
     }
 
-    /// A listener. It takes nobody from here on; see [`Listener::pause`] for those who came before.
+    /// Adds a listener. It is paused; see [`Listener::pause`] for requests that it has accepted before.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -85,7 +85,7 @@ impl Handover {
         self
     }
 
-    /// What of it is left: memory, queue pairs and listeners by their tags.
+    /// Returns the memory, queue pairs and listeners with their tags.
     ///
     /// ```
     /// let (memories, qps, listeners) = verbena::Handover::default().into_parts();
@@ -107,14 +107,14 @@ impl fmt::Debug for Handover {
     }
 }
 
-/// What was not handed over, and why: connections flow, listeners take whoever comes.
+/// A failed handover: connections are in service and listeners accept again.
 #[derive(Debug)]
 pub struct Kept {
-    /// All of it.
+    /// Everything that was to be handed over.
     pub handover: Handover,
-    /// Why.
+    /// The reason.
     pub why: Error,
-    /// The successor, if it was sent nothing and still waits: a connection did not move, for reasons that may pass.
+    /// The successor, if nothing was sent to it and it still waits: a connection could not be moved, perhaps only for now.
     pub successor: Option<Successor>,
 }
 
@@ -126,7 +126,7 @@ impl fmt::Display for Kept {
 
 impl core::error::Error for Kept {}
 
-/// A process that came to take over.
+/// A process that connected to take over.
 ///
 /// See [`Hatch`](crate::Hatch).
 #[derive(Debug)]
@@ -134,12 +134,12 @@ pub struct Successor {
     pub(super) courier: Courier,
 }
 
-/// Connections that are taken out, with what their queue pairs need to go on.
+/// Connections taken out of service, with what their queue pairs need to continue.
 type Out = Vec<(u64, Departed, Held)>;
 
 impl Successor {
-    /// How long it has to take what it gets before everything is taken back; five seconds if nobody says otherwise. Peers
-    /// wait for as long.
+    /// Sets the time limit of the successor, after which everything is taken back; 5 s by default. Peers have to wait as
+    /// long.
     ///
     /// ```
     /// # fn patient(mut successor: verbena::Successor) {
@@ -150,7 +150,7 @@ impl Successor {
         self.courier.set_patience(patience, patience);
     }
 
-    /// Gives everything; `on` is told of each step. When this returns, all of it is the successor's, or none.
+    /// Hands everything over; `on` is called at each step. When this returns, the successor owns all of it, or none.
     ///
     /// ```
     /// # fn give(successor: verbena::Successor, handover: verbena::Handover) {
@@ -200,7 +200,7 @@ impl Successor {
         }))
     }
 
-    /// Everything is out: offers it, and waits for what becomes of it.
+    /// Offers everything that was taken out, and waits for the outcome.
     fn offer(
         &mut self,
         note: &[u8],
@@ -236,7 +236,7 @@ impl Successor {
         if sent.is_ok() {
             on(Step::Sent);
         }
-        // Whatever it says, or does not, the word decides.
+        // The word decides, whatever the answer is.
         let answer = sent
             .map_err(HandoverError::from)
             .and_then(|()| self.answer());
@@ -256,7 +256,7 @@ impl Successor {
     }
 }
 
-/// Takes connections out; those that are left, and why, if one does not move.
+/// Takes connections out of service. If one cannot move: that one, the rest, and the reason.
 #[expect(clippy::type_complexity, reason = "said in the sentence above")]
 fn take_out(qps: Vec<(u64, Qp)>) -> (Out, Option<(Vec<(u64, Qp)>, Error)>) {
     let mut out = Out::new();

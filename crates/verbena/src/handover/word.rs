@@ -1,5 +1,5 @@
-//! What two processes say to each other at a handover.
-//! It promises that a process of another form is recognised before anything is handed over. It refuses to be lenient.
+//! The messages of a handover between two processes.
+//! A process with another version of the format is detected by its first message, before anything is handed over.
 
 use serde::{Deserialize, Serialize};
 use verbena_engine::Parcel;
@@ -9,23 +9,23 @@ use verbena_wire::{Stag, To};
 
 use super::HandoverError;
 
-/// What a greeting begins with.
+/// The first bytes of the hello message.
 const MAGIC: [u8; 4] = *b"vbnh";
-/// The form of what is said here.
+/// Version of the messages in this file.
 const FORM: u16 = 1;
 
-/// The word that decides: nobody has it yet.
+/// Value of the shared word: not decided yet.
 pub(super) const OFFERED: u64 = 0;
-/// The running process has kept it, or taken it back.
+/// The running process has kept everything, or taken it back.
 pub(super) const KEPT: u64 = 1;
-/// The successor has it.
+/// The successor has taken everything.
 pub(super) const TAKEN: u64 = 2;
 
-/// The greeting, which never changes its own form.
+/// The first message of both sides; its own layout never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hello {
     form: u16,
-    /// The form of connections.
+    /// Version of the connection images.
     image: u16,
 }
 
@@ -50,7 +50,7 @@ impl Hello {
         )
     }
 
-    /// The other process speaks our form.
+    /// Fails unless the other process has the same versions.
     pub(super) fn check(bytes: &[u8]) -> Result<(), HandoverError> {
         let ours = Hello::OURS;
         if bytes == ours.emit() {
@@ -69,17 +69,17 @@ impl Hello {
     }
 }
 
-/// What the successor answers.
+/// The answer of the successor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Answer {
     /// It has taken all.
     Taken,
-    /// It does not want it.
+    /// It refused, for this reason.
     Refused(String),
 }
 
-/// Everything that is handed over. Descriptors go along in this order: the word that decides, one for each memory, those of each
-/// connection, one for each listener.
+/// Everything that is handed over. The descriptors sent with it are in this order: the shared word, one for each memory, those of
+/// each connection, one for each listener.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Goods {
     pub(super) note: Vec<u8>,

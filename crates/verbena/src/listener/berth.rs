@@ -1,5 +1,5 @@
-//! An address that is taken before anybody listens at it: its port is known, and nobody else's.
-//! It promises that whoever dials meanwhile is refused. It refuses to listen by itself.
+//! A bound address that does not listen yet: the port is known and reserved.
+//! Connection attempts to it are refused until [`Berth::listen`].
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -12,7 +12,7 @@ use super::Listener;
 use crate::device::{Device, resolve};
 use crate::error::Error;
 
-/// An address to listen at later; whoever dials it before is refused.
+/// A bound address to listen at later; connection attempts are refused until then.
 ///
 /// ```
 /// # let device = verbena::Device::open()?;
@@ -38,13 +38,13 @@ impl Berth {
         Ok(Berth { reserved, device })
     }
 
-    /// A listening socket that another process passed on (V1).
+    /// Adopts a listening socket of another process (V1).
     pub(crate) fn adopt(device: Device, fd: OwnedFd) -> Result<Berth, Error> {
         let reserved = device.inner().engine.take_listener(fd)?;
         Ok(Berth { reserved, device })
     }
 
-    /// Where it is.
+    /// Its local address.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -55,7 +55,7 @@ impl Berth {
         Ok(self.reserved.local()?)
     }
 
-    /// Listens; at most `backlog` requests wait for an answer.
+    /// Starts to listen; at most `backlog` requests wait for an answer.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -69,7 +69,7 @@ impl Berth {
 }
 
 impl Device {
-    /// Takes an address to listen at later. A second one for the same address is refused, in this process or another.
+    /// Binds an address to listen at later. Fails if it is already bound, in this process or another.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -80,7 +80,7 @@ impl Device {
         Berth::new(self.clone(), resolve(at)?)
     }
 
-    /// Takes an address to listen at later, which others may take in this way, too: the first that listens has it
+    /// Binds an address to listen at later, shared with others that bind it in the same way: the first one to listen gets it
     /// (`SO_REUSEADDR`).
     ///
     /// ```

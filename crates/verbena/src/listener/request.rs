@@ -1,6 +1,5 @@
-//! A request that came, and its answer.
-//! It promises that it is answered once: one that is dropped without an answer is refused.
-//! It refuses to decide.
+//! A connection request and its answer.
+//! It is answered once; one that is dropped without an answer is rejected.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -15,7 +14,7 @@ use crate::error::Error;
 use crate::promise::{Joining, Promise};
 use crate::qp::Qp;
 
-/// A request that waits for an answer; dropped without one, it is refused.
+/// A connection request to be answered. If it is dropped, it is rejected.
 ///
 /// ```
 /// # let device = verbena::Device::open()?;
@@ -33,7 +32,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Who asks.
+    /// The peer's address.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -46,7 +45,7 @@ impl Request {
         self.incoming.peer()
     }
 
-    /// The address of ours that it dialled.
+    /// The local address that the peer connected to.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -60,7 +59,7 @@ impl Request {
         Ok(self.incoming.local()?)
     }
 
-    /// Reads and atomics at once that it wants of us, and those that it serves.
+    /// The read depths to be agreed: inbound reads and atomics, at most what the peer asks for, and outbound ones, at most what it serves.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -74,8 +73,8 @@ impl Request {
         self.incoming.depths()
     }
 
-    /// Says yes: the connection is this queue pair's. `done` is told when it is, on whatever thread noticed: it must not
-    /// wait.
+    /// Accepts with a queue pair of the low layer. `done` is called when the connection is established or has failed, on the thread
+    /// that noticed, and must not block.
     ///
     /// ```
     /// # use verbena::{Qp, QpOptions};
@@ -100,7 +99,7 @@ impl Request {
         Ok(self.incoming.accept(&qp.0.qp, private_data, done)?)
     }
 
-    /// What it said with its request.
+    /// The private data of the request.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -113,7 +112,7 @@ impl Request {
         self.incoming.private_data()
     }
 
-    /// Says yes, with private data that the peer sees.
+    /// Accepts, with private data for the peer and default [`Depths`].
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -130,8 +129,8 @@ impl Request {
         }
     }
 
-    /// Says yes with an endpoint of the program's own making: its depths, and receives that wait for the peer's first
-    /// words.
+    /// Accepts with an endpoint that the program prepared, with its own depths and receives already posted. Fails with
+    /// [`Error::Foreign`] if it is another device's.
     ///
     /// ```
     /// use verbena::Depths;
@@ -156,7 +155,7 @@ impl Request {
         }
     }
 
-    /// Says yes on behalf of a queue pair of the low layer.
+    /// Accepts with a queue pair of the low layer.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions};
@@ -172,7 +171,7 @@ impl Request {
         join(self.incoming, &qp.0.qp, private_data)
     }
 
-    /// Says no, with private data that the peer sees.
+    /// Rejects, with private data for the peer.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;

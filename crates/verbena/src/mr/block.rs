@@ -1,6 +1,6 @@
-//! One allocation, or one mapping that a successor can have as well, aligned to pages, registered as long as it lives.
-//! It promises that no access by the adapter or a peer outlives it, and that its bytes are initialised from the start.
-//! It refuses to decide who may look at the bytes in which way; its users do.
+//! One page-aligned allocation or shared mapping, registered as long as it lives.
+//! No access by the adapter or a peer outlasts it, and its bytes are initialized from the start. Its users ([`Buf`](super::Buf),
+//! [`Memory`](super::Memory)) decide how the program may access the bytes.
 
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
@@ -17,23 +17,23 @@ use crate::device::Domain;
 use crate::error::Error;
 use crate::registering::Registering;
 
-/// Memory of ours, registered. Operations that are under way hold many of these: it is kept small.
+/// Registered memory that this crate allocated. Operations under way hold many of these, so it is kept small.
 #[derive(Debug)]
 pub(crate) struct Block {
     domain: Arc<Domain>,
     stag: Stag,
     access: Access,
-    /// As of [`Bytes`], and so are the next three.
+    /// As in [`Bytes`], like the next three fields.
     lead: u16,
     start: NonNull<u8>,
     len: usize,
     mapped: Option<Box<Mapped>>,
 }
 
-// SAFETY: the block owns its allocation; the bytes are reached by raw copies, by processor atomics, or by whoever can
-// prove to be alone (see `Block::slice`).
+// SAFETY: the block owns its allocation; `Block` accesses the bytes by raw copies and processor atomics only, or by slices, whose
+// exclusiveness is the safety contract of `Block::slice` and `Block::slice_mut`.
 unsafe impl Send for Block {}
-// SAFETY: as above.
+// SAFETY: as above: the methods on `&self` make no references, except `slice`, which has a safety contract.
 unsafe impl Sync for Block {}
 
 impl Block {
@@ -41,7 +41,7 @@ impl Block {
         Block::now(domain, len, access, false)
     }
 
-    /// A block whose registration dies with the first message that ends in it (M9).
+    /// A block whose registration is invalidated by the first message that ends in it (M9).
     pub(crate) fn one_touch(
         domain: &Arc<Domain>,
         len: usize,
@@ -50,7 +50,7 @@ impl Block {
         Block::now(domain, len, access, true)
     }
 
-    /// A block that a successor can take over (V1).
+    /// A block in a shared mapping, which can be handed over to another process (V1).
     pub(crate) fn shared(domain: &Arc<Domain>, len: usize, access: Access) -> Result<Block, Error> {
         domain.function()?;
         let mapping = Mapping::new(len).map_err(nic)?;
@@ -59,7 +59,7 @@ impl Block {
         Block::registered(domain, mapped.into(), None, (access, false))
     }
 
-    /// A block that another process had (V1): its memory, its STag, and the addresses that requests and peers know.
+    /// A block that another process handed over (V1), with its memory, its STag and the addresses that requests and peers use.
     pub(crate) fn adopt(domain: &Arc<Domain>, fd: OwnedFd, estate: Estate) -> Result<Block, Error> {
         let too_long = |_| Error::TooLong {
             len: estate.len,
@@ -73,7 +73,7 @@ impl Block {
         Block::registered(domain, mapped.into(), Some(stag), (access, false))
     }
 
-    /// What a successor needs to take it over (V1), and the memory itself.
+    /// What another process needs to adopt it (V1), and the descriptor of the memory. Fails for private memory.
     pub(crate) fn estate(&self) -> Result<(Estate, BorrowedFd<'_>), Error> {
         let private = || nic(Misuse::Private(self.stag));
         let mapped = self.mapped.as_ref().ok_or_else(private)?;
@@ -91,7 +91,7 @@ impl Block {
         Block::registered(domain, Bytes::allocate(len)?, None, (access, one_touch))
     }
 
-    /// Registers memory at once, under this STag if it had one.
+    /// Registers memory at once, with the given STag if it had one before.
     fn registered(
         domain: &Arc<Domain>,
         bytes: Bytes,
@@ -105,8 +105,8 @@ impl Block {
             };
             let function = domain.function()?;
             let register = |tpt: &Tpt| {
-                // SAFETY: the memory is ours, mapped and writable, and is freed only after it was deregistered; every user of a
-                // block allows for others that write it.
+                // SAFETY: `bytes` is mapped and writable, and `Block::drop` frees it only after it was deregistered; `Block` makes no
+                // references to it except under the contract of `slice`, so that peers may write it.
                 unsafe {
                     match stag {
                         None => tpt.register_unprobed(region),
@@ -119,7 +119,7 @@ impl Block {
         Ok(block)
     }
 
-    /// A block that is registered later; its STag is known at once (V5).
+    /// A block that is registered in the background; its STag is known at once (V5).
     pub(crate) fn later(
         domain: &Arc<Domain>,
         len: usize,
@@ -127,7 +127,7 @@ impl Block {
     ) -> Result<(Block, Registering), Error> {
         domain.function()?;
         Block::make(domain, Bytes::allocate(len)?, access, |region| {
-            // SAFETY: as in `registered`; a block that is dropped before takes its promised entry away first.
+            // SAFETY: as in `registered`; a block that is dropped before removes the reserved entry first.
             Registering::begin(domain, |tpt| unsafe { tpt.reserve(region.into()) })
         })
     }
@@ -145,7 +145,7 @@ impl Block {
             access,
             one_touch: false,
         };
-        // If it is refused the memory is known to nobody, and goes.
+        // If this fails no entry refers to the memory, and `bytes` frees it.
         let (stag, more) = register(region)?;
         let mut bytes = ManuallyDrop::new(bytes);
         let block = Block {
@@ -168,12 +168,12 @@ impl Block {
         self.access
     }
 
-    /// What requests and peers call its first byte, which need not be where it lies.
+    /// The address of its first byte in requests, which differs from its location after a handover.
     pub(crate) fn at(&self) -> u64 {
         name(self.start, &self.mapped)
     }
 
-    /// Where its first byte lies.
+    /// The location of its first byte in this process.
     pub(super) fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -182,7 +182,7 @@ impl Block {
         self.len
     }
 
-    /// Belongs to this domain.
+    /// Whether it belongs to this domain.
     pub(crate) fn is_in(&self, domain: &Arc<Domain>) -> bool {
         Arc::ptr_eq(&self.domain, domain)
     }
@@ -197,11 +197,11 @@ impl Block {
         fits.then_some(()).ok_or(bounds)
     }
 
-    /// Copies in.
+    /// Copies `bytes` to `offset`.
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
         self.check(offset, bytes.len())?;
-        // SAFETY: inside the allocation, which lives as long as we do; nobody has a reference into it while it is
-        // shared, so `bytes` lies elsewhere.
+        // SAFETY: `check` keeps the range inside the allocation, which lives as long as `self`. `bytes` does not overlap it: a
+        // slice of it exists only under the contract of `slice`, which excludes writes.
         unsafe {
             let to = self.start.as_ptr().add(offset);
             core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
@@ -209,10 +209,10 @@ impl Block {
         Ok(())
     }
 
-    /// Copies out.
+    /// Copies from `offset` to `into`.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Error> {
         self.check(offset, into.len())?;
-        // SAFETY: as in `write`.
+        // SAFETY: as in `write`: inside the allocation, and `into` does not overlap it.
         unsafe {
             let from = self.start.as_ptr().add(offset);
             core::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len());
@@ -220,7 +220,7 @@ impl Block {
         Ok(())
     }
 
-    /// Reads from a descriptor into `head` and then in here.
+    /// Reads from a descriptor into `head` and then to `offset`.
     pub(crate) fn read_from(
         &self,
         fd: BorrowedFd<'_>,
@@ -228,11 +228,11 @@ impl Block {
         (offset, len): (usize, usize),
     ) -> Result<io::Result<usize>, Error> {
         self.check(offset, len)?;
-        // SAFETY: as in `write`; the system writes to it, and makes no reference either.
+        // SAFETY: `check` keeps the range inside the allocation, which lives as long as `self`; the kernel writes to it without a reference.
         Ok(unsafe { vectored::read(fd, head, self.start.as_ptr().add(offset), len) })
     }
 
-    /// Writes `head` and then bytes from here to a descriptor.
+    /// Writes `head` and then bytes from `offset` to a descriptor.
     pub(crate) fn write_to(
         &self,
         fd: BorrowedFd<'_>,
@@ -240,11 +240,11 @@ impl Block {
         (offset, len): (usize, usize),
     ) -> Result<io::Result<usize>, Error> {
         self.check(offset, len)?;
-        // SAFETY: as in `write`.
+        // SAFETY: `check` keeps the range inside the allocation, which lives as long as `self`; the kernel reads it without a reference.
         Ok(unsafe { vectored::write(fd, head, self.start.as_ptr().add(offset), len) })
     }
 
-    /// Does something atomic with the word at `offset`.
+    /// Calls `what` with the word at `offset` as an atomic.
     pub(crate) fn word<R>(
         &self,
         offset: usize,
@@ -255,38 +255,38 @@ impl Block {
             let at = offset as u64;
             return Err(Error::Unaligned { at, align: 8 });
         }
-        // SAFETY: inside the allocation and aligned, since the block begins on a page; whoever else touches the word
-        // does so by processor atomics, or by bulk copies that may tear as documented (M15).
+        // SAFETY: inside the allocation and aligned, since the block begins on a page; all other accesses to the word are processor
+        // atomics, or bulk copies that may tear as documented (M15).
         let word = unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) };
         Ok(what(word, Ordering::SeqCst))
     }
 
-    /// The bytes themselves.
+    /// The bytes as a slice.
     ///
     /// # Safety
-    /// Until the slice ends nobody writes them: the region grants peers nothing and no work on it is outstanding.
+    /// The bytes are not written while the slice exists: the region grants no remote access and no work on it is outstanding.
     pub(super) unsafe fn slice(&self, len: usize) -> &[u8] {
-        // SAFETY: initialised when it was allocated, alive as long as we are; the rest is the caller's promise.
+        // SAFETY: the bytes are initialized by the allocation and live as long as `self`; that they are not written is the caller's contract.
         unsafe { core::slice::from_raw_parts(self.start.as_ptr(), len.min(self.len)) }
     }
 
-    /// The bytes themselves, to change.
+    /// The bytes as a mutable slice.
     ///
     /// # Safety
-    /// Until the slice ends nobody else reads or writes them, as for [`slice`](Block::slice).
+    /// The bytes are neither read nor written by others while the slice exists, as for [`slice`](Block::slice).
     pub(super) unsafe fn slice_mut(&mut self, len: usize) -> &mut [u8] {
-        // SAFETY: as in `slice`; `&mut self` keeps our own side out.
+        // SAFETY: as in `slice`; `&mut self` excludes other slices of this block.
         unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr(), len.min(self.len)) }
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // Windows that are bound to it are taken away with it: peers must not reach what is freed.
+        // Windows bound to it are deallocated with it: peers must not reach freed memory.
         let gone = match self.domain.function() {
             Ok(function) => match function.deregister_with_windows(self.stag) {
                 Ok(()) => true,
-                // Its registration was done later, and failed: no entry ever named the memory.
+                // Registration in the background failed: no entry ever referred to the memory.
                 Err(verbena_nic::Error::Memory(Misuse::Stag(_))) => true,
                 Err(_) => false,
             },

@@ -1,6 +1,6 @@
-//! A buffer to work with: plain bytes for its owner, lent to a connection for the length of an operation.
-//! It promises real slices, because whoever holds it is alone with it: an operation takes it away and gives it back.
-//! It refuses peers; memory that they may reach is a [`Memory`](super::Memory).
+//! A registered buffer of plain bytes that an operation owns while it is under way.
+//! Its holder may take slices, because nothing else can access the bytes meanwhile. Peers have no rights to it; memory that they may
+//! access is a [`Memory`](super::Memory).
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -13,10 +13,10 @@ use super::Block;
 use crate::device::Domain;
 use crate::error::Error;
 
-/// A registered buffer: a length of valid bytes, and room up to its capacity.
+/// A registered buffer with a length of valid bytes and a capacity.
 ///
-/// It is made by [`Device::buffer`](crate::Device::buffer) and serves any [`Connection`](crate::Connection) of that
-/// device. Reads like a slice:
+/// It is made by [`Device::buffer`](crate::Device::buffer) and can be used with any [`Connection`](crate::Connection) of that
+/// device. It dereferences to a slice:
 ///
 /// ```
 /// let device = verbena::Device::open()?;
@@ -39,7 +39,7 @@ impl Buf {
         Ok(Buf { block, len: 0 })
     }
 
-    /// Bytes it has room for.
+    /// Its capacity in bytes.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -50,7 +50,7 @@ impl Buf {
         self.block.len()
     }
 
-    /// Makes so many bytes valid; those that never were are zero, or whatever was there before.
+    /// Sets the length. Bytes that become valid are zero, or what was there before. Fails with [`Error::Bounds`] beyond the capacity.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -66,7 +66,7 @@ impl Buf {
         Ok(())
     }
 
-    /// Becomes a copy of `bytes`.
+    /// Sets length and contents to a copy of `bytes`. Fails with [`Error::Bounds`] if they exceed the capacity.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -84,7 +84,7 @@ impl Buf {
     pub(crate) fn sge(&self, len: usize) -> Sge {
         Sge {
             at: self.block.at(),
-            // Lengths are checked against a message's before a request is made.
+            // Lengths are checked against the longest message before a request is made.
             len: u32::try_from(len).unwrap_or(u32::MAX),
             stag: self.block.stag(),
         }
@@ -99,8 +99,8 @@ impl Deref for Buf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: who holds the buffer is alone with it: peers have no right to it, no low-layer queue pair can name
-        // it, and operations own it until they are complete.
+        // SAFETY: nothing writes the bytes while the program holds the `Buf`: peers have no rights to it, no queue pair of the low
+        // layer can use its protection domain, and an operation takes the `Buf` by value and returns it when it has completed.
         unsafe { self.block.slice(self.len) }
     }
 }
@@ -108,7 +108,7 @@ impl Deref for Buf {
 impl DerefMut for Buf {
     fn deref_mut(&mut self) -> &mut [u8] {
         let len = self.len;
-        // SAFETY: as above, and `&mut self` keeps other readers out.
+        // SAFETY: as in `deref`, and `&mut self` excludes other slices of it.
         unsafe { self.block.slice_mut(len) }
     }
 }

@@ -1,5 +1,5 @@
-//! Zeroed memory of our own: from the allocator if it is short, in pages of its own if it is long, or a mapping that a successor
-//! can have as well (V1). Pages of long memory are taken from the system when they are first used.
+//! Zeroed memory: from the allocator if it is short, in its own pages if it is long, or a mapping that can be shared with another
+//! process (V1). The kernel allocates the pages of long memory when they are first used.
 
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -8,38 +8,38 @@ use verbena_mem::{Mapping, Pages};
 
 use crate::error::Error;
 
-/// Regions begin on a page, so that nothing else shares one with them.
+/// Regions begin on a page boundary.
 const PAGE: usize = 4096;
 const _: () = assert!(PAGE <= u16::MAX as usize, "less than a page fits `lead`");
-/// What every allocation is aligned to.
+/// The alignment of the allocation itself.
 const USUAL: usize = align_of::<u64>();
-/// From here on, memory is mapped from the system and not taken from the allocator, which writes zeroes over what was freed
-/// before: its pages are taken when they are first used.
+/// From this length on, memory is mapped and not taken from the allocator, which overwrites freed memory with zeroes: mapped pages
+/// are allocated when they are first used.
 const SPARSE: usize = 256 << 10;
 
-/// A file that a successor can map as well (V1).
+/// A mapping that another process can map as well (V1).
 #[derive(Debug)]
 pub(super) struct Mapped {
     pub(super) mapping: Mapping,
-    /// What requests and peers call the first byte: not where it lies, if it was another process's before.
+    /// The address of the first byte in requests: not its location, if another process had it before.
     pub(super) at: u64,
 }
 
-/// Memory of ours, without a name.
+/// Memory that is not registered.
 #[derive(Debug)]
 pub(super) struct Bytes {
     pub(super) start: NonNull<u8>,
     pub(super) len: usize,
-    /// How far before the first page the allocation begins.
+    /// Bytes from the beginning of the allocation to the first page boundary.
     pub(super) lead: u16,
-    /// What it lies in if it is no allocation.
+    /// The mapping, if it is not an allocation.
     pub(super) mapped: Option<Box<Mapped>>,
 }
 
 impl Bytes {
-    /// Zeroed bytes, of which the first one begins a page.
+    /// Zeroed bytes that begin on a page boundary.
     ///
-    /// Short ones have the usual alignment: the allocator writes zeroes over an allocation with a larger one even if it is fresh.
+    /// Short ones are allocated with the usual alignment: the allocator would write zeroes to one with a larger alignment even if it is fresh.
     pub(super) fn allocate(len: usize) -> Result<Bytes, Error> {
         let none = Error::Allocation { len };
         if len >= SPARSE {
@@ -53,11 +53,11 @@ impl Bytes {
         let Some(layout) = layout(len) else {
             return Err(none);
         };
-        // SAFETY: the layout is not empty.
+        // SAFETY: the layout has a size of at least one page.
         let base = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(none)?;
         let lead = base.as_ptr().align_offset(PAGE);
         Ok(Bytes {
-            // SAFETY: less than a page ahead, and the allocation is a page longer than needed.
+            // SAFETY: `lead` is less than a page, and the allocation is a page longer than needed.
             start: unsafe { base.add(lead) },
             len,
             lead: lead as u16,
@@ -79,24 +79,24 @@ impl From<Mapped> for Bytes {
 
 impl Drop for Bytes {
     fn drop(&mut self) {
-        // A mapping unmaps itself.
+        // `Mapping` unmaps itself.
         if self.mapped.is_none() && self.len >= SPARSE {
-            // SAFETY: pages of this length, made in `allocate` and left to us; not used any more, as below.
+            // SAFETY: pages of this length, from `Pages::into_raw` in `allocate`; not used any more, as below.
             drop(unsafe { Pages::from_raw(self.start, self.len) });
         } else if let (None, Some(layout)) = (&self.mapped, layout(self.len)) {
-            // SAFETY: allocated with this layout so far before the start; the caller has deregistered the bytes, and uses them
-            // no more.
+            // SAFETY: allocated in `allocate` with this layout, `lead` bytes before `start`; `Block` has deregistered the bytes before it
+            // drops this, and leaks it otherwise.
             unsafe { dealloc(self.start.as_ptr().sub(usize::from(self.lead)), layout) };
         }
     }
 }
 
-/// How a block of this length is allocated: a page longer, and aligned as everything is.
+/// The layout of a short allocation: a page longer than needed, with the usual alignment.
 fn layout(len: usize) -> Option<Layout> {
     Layout::from_size_align(len.max(1).checked_add(PAGE)?, USUAL).ok()
 }
 
-/// What requests and peers call the first byte: where it lies, unless it was another process's before.
+/// The address of the first byte in requests: its location, unless another process had it before.
 pub(super) fn name(start: NonNull<u8>, mapped: &Option<Box<Mapped>>) -> u64 {
     match mapped {
         None => start.as_ptr() as u64,

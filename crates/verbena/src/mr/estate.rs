@@ -1,6 +1,6 @@
-//! Memory that can move to another process (V1): made so from the start, told of, and taken over.
-//! It promises that what was told to peers and posted in requests stays true when the memory has moved.
-//! It refuses to move memory that lies in this process alone, and what only this process can know of.
+//! Memory that can be handed over to another process (V1): allocated as a shared mapping, exported and adopted.
+//! STag and addresses stay the same after a handover, so that requests and handles of peers stay valid.
+//! Private memory and one-touch memory cannot be handed over.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::pd::Pd;
 
 impl Device {
-    /// Memory as [`memory`](Device::memory) gives it, which in addition can be handed to a successor process (V1). It lies in a
-    /// file without a name, so that a forked child shares it with its parent instead of having a copy.
+    /// Like [`memory`](Device::memory), for memory that can be handed over to another process (V1). It is an anonymous file, so
+    /// that a forked child shares it with its parent instead of having a copy.
     ///
     /// ```
     /// use verbena::{Access, Device};
@@ -30,7 +30,7 @@ impl Device {
 }
 
 impl Pd {
-    /// Memory in this domain that can be handed to a successor process (V1). A forked child shares it with its parent.
+    /// Allocates and registers memory that can be handed over to another process (V1). A forked child shares it with its parent.
     ///
     /// ```
     /// use verbena::{Access, Device};
@@ -48,12 +48,12 @@ impl Memory {
         Ok(Memory(Arc::new(Block::shared(domain, len, access)?)))
     }
 
-    /// What a successor needs to take it over, and the memory itself.
+    /// What another process needs to adopt it, and its descriptor.
     pub(crate) fn estate(&self) -> Result<(Estate, BorrowedFd<'_>), Error> {
         self.0.estate()
     }
 
-    /// Takes over what another process had, in a domain of ours.
+    /// Registers memory of another process in a domain of this one.
     pub(crate) fn adopt(
         domain: &Arc<Domain>,
         fd: OwnedFd,

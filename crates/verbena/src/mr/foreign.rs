@@ -1,6 +1,6 @@
-//! Memory that somebody else owns, registered.
-//! It promises to deregister when it is dropped, and that no access runs after that.
-//! It refuses to prove that the memory lasts so long: that is the caller's word, and why making one is `unsafe`.
+//! Registration of memory that the program allocated.
+//! It is deregistered when the [`Mr`] is dropped, and no access takes place after that. That the memory stays mapped until then is the
+//! caller's obligation, which is why registering is `unsafe`.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use crate::pd::Pd;
 use crate::registering::Registering;
 use crate::remote::RemoteMemory;
 
-/// A registration of memory that somebody else owns: a mapping, a static, a buffer of another library.
+/// A registration of memory that the program allocated: a mapping, a static, a buffer of another library.
 ///
-/// Registering is the one thing in this crate that the compiler cannot check:
+/// Registering is the one operation of this crate that the compiler cannot check:
 ///
 /// ```
 /// use verbena::{Access, Device, Mr};
 /// let device = Device::open()?;
 /// let pd = device.pd()?;
 /// let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
-/// // SAFETY: leaked, so it lives for ever, and nobody uses `bytes` from here on.
+/// // SAFETY: leaked, so it is never freed, and `bytes` is not used from here on.
 /// let mr = unsafe { Mr::register(&pd, bytes.as_mut_ptr(), bytes.len(), Access::LOCAL_READ) }?;
 /// assert_eq!(mr.sge(8, 4)?.len, 4);
 /// # Ok::<(), verbena::Error>(())
@@ -38,17 +38,17 @@ pub struct Mr {
 }
 
 impl Mr {
-    /// Registers `len` bytes at `start`.
+    /// Registers `len` bytes at `start`. Fails if they are not mapped as `access` needs it, or a limit is reached.
     ///
     /// # Safety
-    /// The memory stays mapped until the registration is dropped, and nobody relies on a Rust reference to it
+    /// The memory stays mapped until the registration is dropped, and no Rust reference to it is used
     /// meanwhile: the adapter and, within the rights, peers read and write it at any time.
     ///
     /// ```
     /// use verbena::{Access, Device, Mr};
     /// let pd = Device::open()?.pd()?;
     /// let mut bytes = vec![0_u8; 64];
-    /// // SAFETY: dropped before the vector, which nobody touches meanwhile.
+    /// // SAFETY: dropped before the vector, which is not accessed meanwhile.
     /// let mr = unsafe { Mr::register(&pd, bytes.as_mut_ptr(), 64, Access::LOCAL_READ) }?;
     /// drop(mr);
     /// # Ok::<(), verbena::Error>(())
@@ -59,11 +59,11 @@ impl Mr {
         len: usize,
         access: Access,
     ) -> Result<Mr, Error> {
-        // SAFETY: the caller's promise, word for word.
+        // SAFETY: this function has the same contract.
         unsafe { Mr::register_at(pd, start, len, start as u64, access) }
     }
 
-    /// Registers `len` bytes at `start` under addresses that begin at `at`, for the own side and for peers; 0 makes it
+    /// Registers `len` bytes at `start` with addresses that begin at `at`, in requests and for peers; 0 makes the region
     /// zero-based.
     ///
     /// # Safety
@@ -90,13 +90,13 @@ impl Mr {
             ..region(pd, start, len, access)
         };
         let function = pd.0.function()?;
-        // SAFETY: the caller's promise, word for word.
+        // SAFETY: the caller keeps the memory mapped until this registration is dropped, as the contract of this function says.
         let stag = function.register_with(pd.0.pd, |tpt| unsafe { tpt.register(region) })?;
         Ok(Mr::of(pd, stag, access, (at, len)))
     }
 
-    /// Registers `len` bytes at `start` later, behind all that was asked for so before (V5); see
-    /// [`Pd::memory_later`] for who waits meanwhile. Memory that is not mapped then is an error then.
+    /// Registers `len` bytes at `start` in the background, in the order of such calls (V5); see [`Pd::memory_later`] for work that
+    /// uses the memory before. If the memory is not mapped by then, [`Registering`] reports the error.
     ///
     /// # Safety
     /// As for [`register`](Mr::register), from now on.
@@ -119,7 +119,7 @@ impl Mr {
         access: Access,
     ) -> Result<(Mr, Registering), Error> {
         let region = region(pd, start, len, access);
-        // SAFETY: the caller's promise; a registration that is dropped before takes its promised entry away first.
+        // SAFETY: the caller keeps the memory mapped from now on; a registration that is dropped before removes the reserved entry first.
         let begun = Registering::begin(&pd.0, |tpt| unsafe { tpt.reserve(region.into()) });
         let (stag, registering) = begun?;
         Ok((Mr::of(pd, stag, access, (start as u64, len)), registering))
@@ -135,7 +135,7 @@ impl Mr {
         }
     }
 
-    /// A piece of it, for a request.
+    /// A scatter/gather element of it, for a request. Fails if it is out of bounds.
     ///
     /// ```
     /// # use verbena::{Access, Device, Mr};
@@ -159,7 +159,7 @@ impl Mr {
         })
     }
 
-    /// The handle to give to a peer.
+    /// The handle for peers.
     ///
     /// ```
     /// # use verbena::{Access, Device, Mr};
@@ -176,7 +176,7 @@ impl Mr {
 }
 
 impl Mr {
-    /// What requests and peers name it by.
+    /// Its STag.
     ///
     /// ```
     /// # use verbena::{Access, Device, Mr};
@@ -191,7 +191,7 @@ impl Mr {
         self.stag
     }
 
-    /// Replaces its rights. What it is named by stays; refused while windows are bound to it.
+    /// Replaces its access rights and keeps its STag. Fails while windows are bound to it.
     ///
     /// ```
     /// # use verbena::{Access, Device, Mr};
@@ -211,7 +211,7 @@ impl Mr {
         Ok(())
     }
 
-    /// Deregisters it now; refused, and given back, while windows are bound to it. Dropped instead, it takes them along.
+    /// Deregisters it now. Fails, and returns it, while windows are bound to it; dropping it deallocates them as well.
     ///
     /// ```
     /// # use verbena::{Access, Device, Mr};
@@ -227,7 +227,7 @@ impl Mr {
             Ok(function) => function.deregister(self.stag).map_err(Error::from),
             Err(error) => Err(error),
         };
-        // What is gone stays gone: taking it away once more finds nothing.
+        // If it succeeded, `drop` deregisters again and finds no entry.
         refused.map_err(|error| (self, error))
     }
 }
@@ -244,8 +244,8 @@ fn region(pd: &Pd, start: *mut u8, len: usize, access: Access) -> Region {
 
 impl Drop for Mr {
     fn drop(&mut self) {
-        // Returns when no access is running, through windows that are bound to it neither. Ours alone, so it is there, or
-        // its registration was done later and failed.
+        // Returns when no access is under way, through windows bound to it included. It fails only if the entry does not exist:
+        // deregistered before, or registration in the background failed.
         if let Ok(function) = self.domain.function() {
             let _ = function.deregister_with_windows(self.stag);
         }

@@ -1,6 +1,6 @@
-//! Memory that is lent for one operation: registered for our own side only, until it is taken back.
-//! It promises that when [`Lent::take_back`] returns nobody touches the memory any more, whoever took it back and however
-//! the operation stands. It refuses peers, windows, and queue pairs of the low layer.
+//! A slice of the program that is registered for one operation, for local access only.
+//! When [`Lent::take_back`] returns the memory is not accessed any more, whichever thread called it and whatever the state of the
+//! operation. Peers, windows and queue pairs of the low layer cannot use the registration.
 
 use core::fmt;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use verbena_wire::{Stag, To};
 use crate::device::Domain;
 use crate::error::Error;
 
-/// Memory that is lent.
+/// A temporary registration.
 pub(crate) struct Lent {
     domain: Arc<Domain>,
     sge: Sge,
-    /// Behind a lock that is held while it is deregistered: a second who takes it back returns after the first.
+    /// The lock is held during deregistration, so that a concurrent second caller returns after the first.
     stag: Mutex<Option<Stag>>,
 }
 
 impl Lent {
-    /// Lends `len` bytes at `start`, to be written only if `access` says so.
+    /// Registers `len` bytes at `start`; they are written only if `access` allows it.
     ///
     /// # Safety
-    /// Until [`take_back`](Lent::take_back) has returned or this was dropped, the memory stays; nobody writes it, and if
-    /// the access allows to write nobody reads it either.
+    /// Until [`take_back`](Lent::take_back) has returned or this was dropped, the memory stays allocated and is not written by
+    /// others, and if `access` allows writing it is not read by others either.
     pub(super) unsafe fn new(
         domain: &Arc<Domain>,
         start: *mut u8,
@@ -39,7 +39,7 @@ impl Lent {
         };
         let (at, piece) = (start as u64, u32::try_from(len).map_err(too_long)?);
         let stag = if len == 0 {
-            // Nothing to reach, so nothing to register.
+            // No bytes to access, so nothing to register.
             None
         } else {
             let region = Region {
@@ -50,7 +50,7 @@ impl Lent {
                 one_touch: false,
             };
             let function = domain.function()?;
-            // SAFETY: the caller's promise, and it is deregistered in `take_back` at the latest when it is dropped.
+            // SAFETY: the caller keeps the memory allocated until `take_back`, which deregisters it, at the latest in `drop`.
             Some(function.register_with(domain.pd, |tpt| unsafe { tpt.register(region) })?)
         };
         Ok(Lent {
@@ -64,22 +64,22 @@ impl Lent {
         })
     }
 
-    /// All of it, for a request.
+    /// All of it, as a scatter/gather element.
     pub(crate) fn sge(&self) -> Sge {
         self.sge
     }
 
-    /// Ends the registration: when this returns no access is running and none will begin.
+    /// Deregisters it: when this returns no access is under way and none will begin.
     pub(crate) fn take_back(&self) {
         let mut stag = self.stag.lock();
         if let (Some(stag), Ok(function)) = (stag.take(), self.domain.function()) {
-            // It grants no windows, so nothing keeps it.
+            // Its rights do not allow windows, so deregistering cannot fail for that.
             let gone = function.deregister(stag);
             debug_assert!(gone.is_ok(), "{gone:?}");
         }
     }
 
-    /// It was not taken back yet.
+    /// Whether it is still registered.
     pub(crate) fn is_out(&self) -> bool {
         self.stag.lock().is_some()
     }

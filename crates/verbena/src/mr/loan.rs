@@ -1,6 +1,5 @@
-//! A slice that was lent to an operation that fills it.
-//! It promises to give the slice out again only when nobody else can reach it any more.
-//! It refuses to be needed for that: forgotten, the scope it came from takes the slice back.
+//! A slice that an operation of a scope fills.
+//! The slice is returned only after it was deregistered. If a [`Loan`] is leaked, its scope deregisters the slice.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -11,7 +10,7 @@ use super::Lent;
 use crate::error::Error;
 use crate::pending::Pending;
 
-/// A slice that an operation of a [`Scope`](super::Scope) fills; it comes back with the end.
+/// A slice that an operation of a [`Scope`](super::Scope) fills; it is returned with the result.
 ///
 /// ```
 /// # let device = verbena::Device::open()?;
@@ -36,7 +35,7 @@ pub struct Loan<'scope, T> {
     pending: Pending<Result<T, Error>>,
 }
 
-/// The slice as it is while others may write it: no reference.
+/// The slice as a pointer: there must be no reference while the adapter may write it.
 struct Slice<'scope> {
     start: *mut u8,
     len: usize,
@@ -45,7 +44,7 @@ struct Slice<'scope> {
 
 impl<'scope, T> Loan<'scope, T> {
     /// # Safety
-    /// `start` and `len` are a slice that is borrowed for `'scope`, used by nobody but by means of `lent`.
+    /// `start` and `len` are a slice that is borrowed mutably for `'scope` and accessed only through `lent`.
     pub(super) unsafe fn new(
         start: *mut u8,
         len: usize,
@@ -60,7 +59,7 @@ impl<'scope, T> Loan<'scope, T> {
         }
     }
 
-    /// Nothing was lent.
+    /// The operation failed before the slice was registered.
     pub(super) fn refused(slice: &'scope mut [u8], error: Error) -> Loan<'scope, T> {
         let (start, len, of) = (slice.as_mut_ptr(), slice.len(), PhantomData);
         Loan {
@@ -70,7 +69,7 @@ impl<'scope, T> Loan<'scope, T> {
         }
     }
 
-    /// Waits for the end, and gives the slice back with it.
+    /// Waits until the operation has ended, and returns the slice with the result.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -92,7 +91,7 @@ impl<'scope, T> Loan<'scope, T> {
         (result, give(self.slice, self.lent))
     }
 
-    /// Waits no longer than this; what is not over by then can be waited for again, and the scope waits for it in any
+    /// Waits at most for `limit`. If the operation has not ended, returns the loan to wait again; the scope waits for it in any
     /// case.
     ///
     /// ```
@@ -130,13 +129,14 @@ impl<'scope, T> Loan<'scope, T> {
     }
 }
 
-/// Takes the slice back, then gives it out.
+/// Deregisters the slice, then returns it.
 #[expect(clippy::needless_pass_by_value, reason = "the slice is given out once")]
 fn give<'scope>(slice: Slice<'scope>, lent: Option<Arc<Lent>>) -> &'scope mut [u8] {
     if let Some(lent) = lent {
         lent.take_back();
     }
-    // SAFETY: borrowed for `'scope`, and nobody but us can reach it any more: it was taken back, and we are consumed.
+    // SAFETY: borrowed mutably for `'scope`, and deregistered above, so the adapter does not access it; `Slice` is consumed, so this is
+    // the only reference.
     unsafe { core::slice::from_raw_parts_mut(slice.start, slice.len) }
 }
 

@@ -1,6 +1,6 @@
-//! Memory to share with peers: everybody copies in and out, at any time.
-//! It promises that the memory lives as long as any handle to it, and that words can be used atomically beside peers.
-//! It refuses slices: a peer that may write does so whenever it likes.
+//! Memory shared with peers: the program copies in and out, at any time.
+//! The memory lives as long as any handle of it. Words can be accessed atomically with respect to atomics of peers. There are no
+//! slices of it, because a peer with write access may write at any time.
 
 use core::fmt;
 use std::io;
@@ -19,14 +19,14 @@ use crate::error::Error;
 use crate::registering::Registering;
 use crate::remote::{Remote, RemoteMemory};
 
-/// Registered memory that peers may reach, within its rights. Cloning it gives another handle to the same memory.
+/// Registered memory that peers may access within its rights. Clones are handles of the same memory.
 ///
 /// ```
 /// use verbena::{Access, Device};
 /// let device = Device::open()?;
 /// let memory = device.memory(4096, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
 /// memory.write_at(8, b"for everybody to read")?;
-/// // 24 bytes to send to whoever may read it.
+/// // 24 bytes to send to the peers that may read it.
 /// let handle = memory.remote().to_bytes();
 /// # assert_eq!(handle.len(), 24);
 /// # Ok::<(), verbena::Error>(())
@@ -60,12 +60,12 @@ impl Memory {
         self.0.is_in(domain)
     }
 
-    /// Where the byte at `offset` lies in this process, whatever it is called; the caller has checked that it is there.
+    /// The location of the byte at `offset` in this process; the caller has checked the bounds.
     pub(super) fn pointer(&self, offset: usize) -> *mut u8 {
         self.0.start().as_ptr().wrapping_add(offset)
     }
 
-    /// Its rights.
+    /// Its access rights.
     ///
     /// ```
     /// # use verbena::{Access, Device};
@@ -77,7 +77,7 @@ impl Memory {
         self.0.access()
     }
 
-    /// Bytes.
+    /// Its length in bytes.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -88,7 +88,7 @@ impl Memory {
         self.0.len()
     }
 
-    /// No bytes.
+    /// Whether its length is zero.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -99,7 +99,7 @@ impl Memory {
         self.len() == 0
     }
 
-    /// Copies `bytes` in.
+    /// Copies `bytes` to `offset`. Fails with [`Error::Bounds`] if they do not fit.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -112,7 +112,7 @@ impl Memory {
         self.0.write(offset, bytes)
     }
 
-    /// Copies out, as much as `into` holds. A copy that meets a peer's write may be half old, half new.
+    /// Copies from `offset`, as much as `into` holds. A copy concurrent with a peer's write may be partly old and partly new.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -128,7 +128,7 @@ impl Memory {
     }
 
     /// Reads from a descriptor (a file, a socket, a network interface) into `head` and, once that is full, into `len` bytes at
-    /// `offset`: one call of the system (`readv`), and no copy of ours. Bytes read in all.
+    /// `offset`: one system call (`readv`) without a further copy. Returns the total number of bytes read.
     ///
     /// ```
     /// use std::os::fd::AsFd;
@@ -152,8 +152,8 @@ impl Memory {
         self.0.read_from(fd, head, (offset, len))
     }
 
-    /// Writes `head` and then `len` bytes from `offset` to a descriptor: one call of the system (`writev`), and no copy of ours.
-    /// Bytes written in all. What meets a peer's write may be half old, half new.
+    /// Writes `head` and then `len` bytes from `offset` to a descriptor: one system call (`writev`) without a further copy.
+    /// Returns the total number of bytes written. Bytes that a peer writes meanwhile may be partly old and partly new.
     ///
     /// ```
     /// use std::os::fd::AsFd;
@@ -178,7 +178,7 @@ impl Memory {
         self.0.write_to(fd, head, (offset, len))
     }
 
-    /// Copies a value in.
+    /// Copies a value to `offset`.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -191,7 +191,7 @@ impl Memory {
         self.write_at(offset, value.as_bytes())
     }
 
-    /// Copies a value out.
+    /// Copies a value from `offset`.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -205,7 +205,7 @@ impl Memory {
         Ok(value)
     }
 
-    /// The word at `offset`, read atomically: never a mixture of two writes or atomics. The offset is a multiple of 8.
+    /// Loads the word at `offset` atomically. Fails with [`Error::Unaligned`] unless the offset is a multiple of 8.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -218,7 +218,7 @@ impl Memory {
         self.0.word(offset, AtomicU64::load)
     }
 
-    /// Stores a word atomically.
+    /// Stores a word atomically. Fails like [`load`](Memory::load).
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -231,7 +231,7 @@ impl Memory {
         self.0.word(offset, |word, order| word.store(value, order))
     }
 
-    /// Adds to a word, atomically also against the atomics of peers; returns the value before.
+    /// Adds to a word, atomically also with respect to atomics of peers; returns the previous value. Fails like [`load`](Memory::load).
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -245,7 +245,7 @@ impl Memory {
             .word(offset, |word, order| word.fetch_add(add, order))
     }
 
-    /// The handle of all of it, to give to a peer.
+    /// The handle of the whole memory, for peers.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -258,7 +258,7 @@ impl Memory {
         RemoteMemory::of(self.0.at(), len, self.0.stag(), self.0.access())
     }
 
-    /// The handle of one value in it, to give to a peer.
+    /// The handle of one value in it, for peers.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -271,7 +271,7 @@ impl Memory {
         self.remote().value(offset as u64)
     }
 
-    /// A piece of it, for a request of the low layer.
+    /// A scatter/gather element of it, for a request of the low layer. Fails if it is out of bounds.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -292,7 +292,7 @@ impl Memory {
         })
     }
 
-    /// A place in it as a peer's request of the low layer names it.
+    /// The STag and address of `offset`, as in a peer's request of the low layer.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;

@@ -1,6 +1,6 @@
-//! A part of memory, to send from and receive into where it is.
-//! It promises that the memory lives as long as an operation on the piece. It refuses to keep others out: what the program
-//! or a peer writes meanwhile is sent, or mixed with what is received.
+//! A part of memory, to send from and receive into without a copy.
+//! The memory lives as long as an operation on the piece. Access is not exclusive: what the program or a peer writes meanwhile is
+//! sent, or mixed with what is received.
 
 use verbena_mem::Access;
 use verbena_nic::Sge;
@@ -9,7 +9,7 @@ use super::Memory;
 use crate::error::Error;
 
 /// A part of a [`Memory`]; made by [`Memory::piece`], used by
-/// [`Connection::send_from`](crate::Connection::send_from) and its kin.
+/// [`Connection::send_from`](crate::Connection::send_from) and the related methods.
 ///
 /// ```
 /// # let device = verbena::Device::open()?;
@@ -26,7 +26,7 @@ pub struct Piece {
 }
 
 impl Memory {
-    /// A part of it, for operations on connections.
+    /// A part of it, for operations on connections. Fails with [`Error::Bounds`] if it is out of bounds.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -42,7 +42,7 @@ impl Memory {
 }
 
 impl Piece {
-    /// Bytes.
+    /// Its length in bytes.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -53,7 +53,7 @@ impl Piece {
         self.sge.len as usize
     }
 
-    /// No bytes.
+    /// Whether its length is zero.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -72,7 +72,7 @@ impl Piece {
         self.sge
     }
 
-    /// May be written by an operation of ours.
+    /// Fails unless local operations may write it.
     pub(crate) fn check_sink(&self) -> Result<(), Error> {
         let (has, needs) = (self.memory.access(), Access::LOCAL_WRITE);
         let may = has.contains(needs);

@@ -1,10 +1,10 @@
-//! Operations straight from and into slices that the program borrows, for the length of a call.
-//! It promises that no byte of a slice is touched after the call, whatever was forgotten, cancelled or panicked inside: the
-//! call itself takes everything back before it returns. It refuses to outlive its operations: it waits for them.
+//! Operations on slices that the program borrows, without a copy, for the duration of a call.
+//! No byte of a slice is accessed after [`Connection::scope`] returns, whatever was leaked, cancelled or panicked inside: that function
+//! deregisters every slice before it returns, and waits for the operations unless its closure panicked.
 //!
-//! Why this is sound: a lent slice is borrowed for `'scope`, which ends when [`Connection::scope`] returns, and that
-//! function deregisters it before, in its own frame, which no safe code can leave out. Deregistering waits for whoever is
-//! at work in the memory. Nothing depends on a destructor of something that the program holds.
+//! Why this is sound: a slice is borrowed for `'scope`, which ends when [`Connection::scope`] returns, and that
+//! function deregisters it before, in its own frame, which safe code cannot bypass. Deregistering waits for accesses under
+//! way. Nothing depends on the destructor of a value that the program holds.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -22,7 +22,7 @@ use crate::pending::{Finish, Pending};
 use crate::remote::RemoteMemory;
 use crate::shared::Shared;
 
-/// A scope of operations on borrowed slices; made by [`Connection::scope`].
+/// A scope for operations on borrowed slices; made by [`Connection::scope`].
 ///
 /// ```
 /// # let device = verbena::Device::open()?;
@@ -42,18 +42,18 @@ use crate::shared::Shared;
 /// ```
 pub struct Scope<'scope, 'env: 'scope> {
     connection: &'env Connection,
-    /// What was lent, and the operation it was lent to.
+    /// The registered slices and their operations.
     lent: Mutex<Vec<(Option<Id>, Arc<Lent>)>>,
-    /// As in `std::thread::scope`: the lifetimes must be exactly these.
+    /// Invariant lifetimes, as in `std::thread::scope`.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
 
 impl Connection {
-    /// Runs operations on slices that the program borrows, without copying them. Returns when all of them have ended.
+    /// Runs operations on slices that the program borrows, without copying them. Returns when all operations have ended.
     ///
-    /// If `what` panics, the slices are taken back at once, and operations under way fail, and with them the connection.
-    /// An operation that was begun in it and forgotten is waited for like the others; a receive that no message comes for
+    /// If `what` panics, the slices are deregistered at once, and operations under way fail, and with them the connection.
+    /// An operation whose handle was dropped or leaked is waited for like the others; a receive without a message
     /// ends when the connection does.
     ///
     /// ```
@@ -70,7 +70,7 @@ impl Connection {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     ///
-    /// What is lent cannot be used meanwhile:
+    /// A borrowed slice cannot be used meanwhile:
     ///
     /// ```compile_fail
     /// # fn uses(client: &verbena::Connection) {
@@ -83,7 +83,7 @@ impl Connection {
     /// # }
     /// ```
     ///
-    /// and nothing that lives shorter than the call can be lent:
+    /// and it must outlive the call:
     ///
     /// ```compile_fail
     /// # fn uses(client: &verbena::Connection) {
@@ -103,7 +103,7 @@ impl Connection {
             scope: PhantomData,
             env: PhantomData,
         };
-        // In this frame, so that it happens whatever `what` does.
+        // In this frame, so that it runs whatever `what` does.
         let mut taking_back = TakeBack {
             lent: &scope.lent,
             shared: &self.end.shared,
@@ -121,11 +121,11 @@ impl Connection {
     }
 }
 
-/// Takes back whatever is still lent.
+/// Deregisters the remaining slices.
 struct TakeBack<'a> {
     lent: &'a Mutex<Vec<(Option<Id>, Arc<Lent>)>>,
     shared: &'a Shared,
-    /// Every operation was waited for.
+    /// All operations have ended.
     all_over: bool,
 }
 
@@ -134,8 +134,8 @@ impl Drop for TakeBack<'_> {
         let mut all = self.lent.lock();
         let is_under_way = |id: &Option<Id>| id.is_none_or(|id| !self.shared.is_over(id));
         if !self.all_over && all.iter().any(|(id, _)| is_under_way(id)) {
-            // A receive that stayed in the queue would name memory that is gone, and one day perhaps somebody else's:
-            // keys of STags come round.
+            // A receive left in the queue would name memory that is gone, and later perhaps another region: the keys of STags wrap
+            // around.
             self.shared.fail();
         }
         for (_, lent) in all.drain(..) {
@@ -194,8 +194,8 @@ impl<'scope> Scope<'scope, '_> {
 
     /// Receives the next message into the slice; see [`Connection::recv`].
     ///
-    /// Dropping the loan does not undo it: the message, when it comes, goes to the slice. Nor does it take the place of a
-    /// `recv` that was given up before: that one's message is for the next `recv`.
+    /// If the loan is dropped, the message is still placed in the slice when it arrives. This receive does not take over a
+    /// `recv` that was dropped earlier: the message of that one is returned by the next `recv`.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -248,7 +248,7 @@ impl<'scope> Scope<'scope, '_> {
 
     fn lend_out(&'scope self, bytes: &'scope [u8], op: SendOp) -> Pending<Result<(), Error>> {
         let (start, len) = (bytes.as_ptr().cast_mut(), bytes.len());
-        // SAFETY: borrowed until the scope ends, and taken back before; it is only read, as its borrowers may.
+        // SAFETY: borrowed for `'scope`, and deregistered by `Connection::scope` before that ends; only read, as the shared borrow allows.
         match unsafe { self.lend(start, len, Access::LOCAL_READ) } {
             Ok(lent) => {
                 let ask = Ask {
@@ -261,7 +261,7 @@ impl<'scope> Scope<'scope, '_> {
         }
     }
 
-    /// A receive, or a read of so many bytes.
+    /// A receive, or a read of the given number of bytes.
     fn lend_in<T>(
         &'scope self,
         into: &'scope mut [u8],
@@ -270,15 +270,15 @@ impl<'scope> Scope<'scope, '_> {
     ) -> Loan<'scope, T> {
         let (start, len) = (into.as_mut_ptr(), into.len());
         let access = Access::LOCAL_READ | Access::LOCAL_WRITE;
-        // SAFETY: borrowed alone until the scope ends and taken back before; the loan gives the slice out again only
-        // when it was taken back.
+        // SAFETY: borrowed mutably for `'scope`, and deregistered by `Connection::scope` before that ends; `Loan` returns the slice only
+        // after deregistering it.
         match unsafe { self.lend(start, len, access) } {
             Ok(lent) => {
                 let mut sge = lent.sge();
                 sge.len = read.map_or(sge.len, |(_, len)| len as u32);
                 let op = read.map(|(op, _)| op);
                 let pending = self.begin(Ask { op, sge }, &lent, finish);
-                // SAFETY: the slice that is borrowed, lent as this.
+                // SAFETY: `start` and `len` are `into`, borrowed for `'scope` and accessed only through `lent`.
                 unsafe { Loan::new(start, len, lent, pending) }
             }
             Err(error) => Loan::refused(into, error),
@@ -294,7 +294,7 @@ impl<'scope> Scope<'scope, '_> {
             return Err(Error::TooLong { len, limit });
         }
         let device = &self.connection.end.shared.device;
-        // SAFETY: the caller's promise.
+        // SAFETY: this function has the same contract; `Connection::scope` deregisters the slice before the scope ends.
         let lent = Arc::new(unsafe { Lent::new(&device.hidden, start, len, access) }?);
         Ok(lent)
     }
@@ -308,16 +308,16 @@ impl<'scope> Scope<'scope, '_> {
         {
             let mut all = self.lent.lock();
             if all.len() == all.capacity() {
-                // As many again before the next look: each is looked at about once.
+                // The capacity doubles before the next pass, so each entry is checked about once.
                 all.retain(|(_, lent)| lent.is_out());
                 let as_many = all.len();
                 all.reserve(as_many);
             }
-            // Entered before a request can reach it.
+            // Recorded before a request can use it.
             all.push((None, lent.clone()));
         }
         let kept = Kept::Lent(lent.clone());
-        // Without the lock: whoever completes on the way may call programs.
+        // Without the lock: completing work may call the program's wakers.
         let pending = self.connection.end.begin(ask, kept, finish);
         let mut all = self.lent.lock();
         let ours = all

@@ -1,6 +1,6 @@
-//! An STag under which requests register memory, one after the other (M4): what it is called is known before it is done.
-//! It promises that memory lives as long as anybody can reach it by the STag, and that the STag's room in the table is its own
-//! until it is dropped. It refuses to act by itself: a queue pair carries its registrations out, in their turn.
+//! An STag for memory registration by work request (M4): the STag is known before the registration is executed.
+//! Memory lives as long as it can be accessed by the STag, and the pages reserved for the STag in the table are its own until it is
+//! dropped. The registrations are executed by a queue pair, in the order of its send queue.
 
 use core::fmt;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use crate::error::Error;
 use crate::pd::Pd;
 use crate::remote::{RemoteMemory, peers};
 
-/// The pages that a list names.
+/// The page size of [`Tag::register_pages`].
 const PAGE: usize = 4096;
 
-/// Registrations of one tag that were made and are not over; far fewer than a tag has instances.
+/// Registrations of one tag that were prepared and are not over; far fewer than the 256 keys of an STag.
 const MAX_OUTSTANDING: usize = 64;
 
-/// An STag of the low layer; made by [`Pd::tag`]. Queue pairs execute its registrations if their
-/// [`QpOptions`](crate::QpOptions) say so: posted as [`SendOp::Register`], or before a message as [`SendOp::RegisterSend`].
+/// An STag of the low layer; made by [`Pd::tag`]. A queue pair whose [`QpOptions`](crate::QpOptions) enable it executes the
+/// registrations: posted as [`SendOp::Register`], or before a message as [`SendOp::RegisterSend`].
 ///
-/// Its registrations are executed once each and in the order in which they were made, the next when what the one before stands
-/// for was invalidated: by [`invalidate`](Tag::invalidate), by the peer's message (`SendOp::Send { invalidate, .. }`), or by the
-/// first touch of a tag that is good for [one](Tag::one_touch). If one is never executed, make another tag.
+/// Registrations are executed once each, in the order in which they were prepared, each after the previous one was invalidated:
+/// by [`invalidate`](Tag::invalidate), by the peer's message (`SendOp::Send { invalidate, .. }`), or by the
+/// first access to a [one-touch](Tag::one_touch) tag. If one is never executed, make another tag.
 ///
 /// ```
 /// use verbena::low::{BLANK, Data, Flags, OnFailure, Registration, SendOp, SendWr, Sge};
@@ -63,10 +63,10 @@ const MAX_OUTSTANDING: usize = 64;
 /// ```
 pub struct Tag {
     domain: Arc<Domain>,
-    /// What the next registration is called.
+    /// The STag of the next registration.
     next: Stag,
     one_touch: bool,
-    /// Registrations that were made, and the memory that peers may reach by them.
+    /// Registrations that were prepared, and the memory that they give access to.
     held: Vec<(Ticket, Vec<Memory>)>,
 }
 
@@ -82,8 +82,8 @@ impl Tag {
         })
     }
 
-    /// What it registers from now on dies with the first message of a peer that ends in it, be it a Write, a read that is
-    /// served or an atomic, and without the peer knowing (M9).
+    /// Makes later registrations one-touch: they are invalidated by the first message of a peer that ends in them, be it a Write, a
+    /// read that is served or an atomic, without notice to the peer (M9).
     ///
     /// ```
     /// let pd = verbena::Device::open()?.pd()?;
@@ -95,8 +95,8 @@ impl Tag {
         self
     }
 
-    /// Prepares the registration of a part of memory: what a request executes it by, and the handle, which is good once that
-    /// is done. It takes room for one page.
+    /// Prepares the registration of a part of memory. Returns the ticket for the request that executes it, and the handle, which is
+    /// valid after that. It needs one page of the tag's capacity. Fails if 64 registrations are outstanding.
     ///
     /// ```
     /// # use verbena::{Access, Device};
@@ -120,8 +120,8 @@ impl Tag {
         self.prepare(vec![memory.clone()], (layout, at, len as u64), access)
     }
 
-    /// Prepares the registration of pages of 4 KiB, named by their memory and offset, as one run of addresses from 0 on. It
-    /// takes room for as many pages as there are.
+    /// Prepares the registration of 4 KiB pages, given by memory and offset, as one range of addresses from 0 on. It
+    /// needs as many pages of the tag's capacity.
     ///
     /// ```
     /// # use verbena::{Access, Device};
@@ -180,8 +180,8 @@ impl Tag {
             access,
             one_touch: self.one_touch,
         };
-        // SAFETY: the memory is held here until the registration is over, or, when this is dropped, until the table has
-        // forgotten the STag; that others write it is what everybody who uses a `Memory` reckons with.
+        // SAFETY: `self.held` keeps the memory until the registration is over; `drop` deregisters the STag before it frees the
+        // memory, and leaks it otherwise. A `Memory` is never accessed through references, so others may write it.
         let ticket = unsafe { tpt.prepare(self.next, draft) }.map_err(nic)?;
         self.held.push((ticket, memory));
         self.next = Tpt::successor(self.next);
@@ -189,7 +189,7 @@ impl Tag {
         Ok((ticket, handle))
     }
 
-    /// The request that invalidates what was registered last: once it is done, nobody reaches the memory by it.
+    /// The request that invalidates the last registration: once it has completed, the memory cannot be accessed by it.
     ///
     /// ```
     /// # use verbena::{Access, Device, low::SendOp};
@@ -218,7 +218,7 @@ impl Drop for Tag {
             Err(_) => true,
         };
         if !gone {
-            // Nothing refuses to free a tag of ours; if it did, its memory must stay.
+            // Not expected; the memory must stay if the table still refers to it.
             core::mem::forget(core::mem::take(&mut self.held));
         }
     }

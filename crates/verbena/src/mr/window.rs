@@ -1,6 +1,6 @@
-//! A window onto memory: rights for peers that come and go by requests, without registering anything.
-//! It promises that memory which a window is bound to lives as long, and that what peers were told is void once the window
-//! was taken back, bound anew or dropped. It refuses to act by itself: a queue pair carries its requests out, in their turn.
+//! A memory window: remote access rights that are granted and revoked by work requests, without registering memory.
+//! Memory lives as long as a window is bound to it, and a handle is invalid after the window was invalidated, bound again or dropped.
+//! The requests are executed by a queue pair, in the order of its send queue.
 
 use core::fmt;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::remote::{RemoteMemory, peers};
 
 /// A memory window of the low layer; made by [`Pd::window`].
 ///
-/// A window of type 1 is open to every queue pair of its domain. One of type 2 belongs to the queue pair that bound it,
-/// and the peer can give it back with the message that says it is done (`SendOp::Send { invalidate, .. }`).
+/// A window of type 1 can be accessed through every queue pair of its domain. One of type 2 belongs to the queue pair that bound it,
+/// and the peer can invalidate it with a message (`SendOp::Send { invalidate, .. }`).
 ///
-/// Its requests are posted once each and in the order in which they were made, the next when the one before is done; if
+/// Its requests are posted once each, in the order in which they were made, each after the previous one completed; if
 /// one fails, make another window.
 ///
 /// ```
@@ -46,7 +46,7 @@ use crate::remote::{RemoteMemory, peers};
 /// # let mut end = [BLANK];
 /// # cq.wait(&mut end)?;
 ///
-/// // `handle` travels to the peer, who writes:
+/// // `handle` is sent to the peer, which writes:
 /// let op = SendOp::Write { remote: handle.place(), immediate: None };
 /// a.post_send(&[SendWr { id: 2, op, flags, data: Data::Inline(b"hello") }]).map_err(|(_, e)| e)?;
 /// # cq.wait(&mut end)?;
@@ -62,12 +62,12 @@ use crate::remote::{RemoteMemory, peers};
 pub struct Window {
     domain: Arc<Domain>,
     ty: WindowType,
-    /// What it is called once every request made so far was carried out.
+    /// Its STag once every request made so far was executed.
     stag: Stag,
-    /// It is bound then.
+    /// Whether it is bound then.
     bound: bool,
     one_touch: bool,
-    /// What it is bound to then, and what before: requests may not have been carried out yet.
+    /// The memory it is bound to then, and the one before: requests may not have been executed yet.
     held: [Option<Memory>; 2],
 }
 
@@ -85,9 +85,9 @@ impl Window {
         })
     }
 
-    /// What it shows from its next bind on dies with the first message of a peer that ends in it, be it a Write, a read that
-    /// is served or an atomic, and without the peer knowing (M9). Then it may be bound again, or be taken back as if nothing
-    /// had happened.
+    /// Makes later bindings one-touch: they are invalidated by the first message of a peer that ends in them, be it a Write, a read
+    /// that is served or an atomic, without notice to the peer (M9). After that the window may be bound again, or invalidated, which
+    /// has no effect.
     ///
     /// ```
     /// use verbena::low::WindowType;
@@ -99,10 +99,10 @@ impl Window {
         self
     }
 
-    /// The request that binds it to a part of memory, and the handle for peers, which is good once the request is done.
+    /// The request that binds it to a part of memory, and the handle for peers, which is valid once the request has completed.
     ///
-    /// The memory needs the right [`Access::BIND`]; the window grants peers what `access` says, whatever else the memory
-    /// grants them. A window of type 1 may be bound already, one of type 2 may not.
+    /// Fails with [`Error::Right`] unless the memory has [`Access::BIND`]; the window grants peers `access`, whatever else the memory
+    /// grants them. A window of type 1 may already be bound, one of type 2 may not.
     ///
     /// ```
     /// # use verbena::{Access, Device, low::WindowType};
@@ -131,7 +131,7 @@ impl Window {
             }
         }
         if len == 0 {
-            // To the adapter that would mean to take the window back.
+            // The adapter would take this as unbinding.
             return Err(Error::Bounds {
                 offset: offset as u64,
                 len: 0,
@@ -146,7 +146,7 @@ impl Window {
         Ok((op, handle))
     }
 
-    /// The request that takes it back: once it is done, peers are refused.
+    /// The request that unbinds it: once it has completed, peers have no access.
     ///
     /// The memory is kept until the window was bound to other memory twice, or is dropped.
     ///
@@ -172,7 +172,7 @@ impl Window {
         }
     }
 
-    /// What requests name it by, and peers once it is bound.
+    /// Its STag, for peers once it is bound.
     ///
     /// ```
     /// use verbena::low::WindowType;
@@ -184,8 +184,8 @@ impl Window {
         self.stag
     }
 
-    /// A request to bind it, for programs that keep the books themselves: which key it has now or shall have, and how
-    /// long the memory lives. The queue pair judges it when its turn comes; `len` 0 takes a window of type 1 back.
+    /// A request to bind it, for programs that track the key and the lifetime of the memory themselves. The queue pair checks it when
+    /// it is executed; `len` 0 unbinds a window of type 1.
     ///
     /// ```
     /// use verbena::Access;
@@ -224,7 +224,7 @@ impl Window {
             at,
             len,
             access,
-            // The queue pair that carries it out puts its own in their place.
+            // Replaced by the queue pair that executes it.
             pd: self.domain.pd,
             qp: 0,
             key: self.stag.key().wrapping_add(1),
@@ -233,7 +233,7 @@ impl Window {
         }
     }
 
-    /// What was told to peers before is void: the next instance of the same index.
+    /// Moves to the next key, so that handles given out before are invalid.
     fn step(&mut self) {
         let next = self.stag.key().wrapping_add(1);
         self.stag = Stag::from_parts(self.stag.index(), next).unwrap_or(self.stag);
@@ -242,7 +242,7 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // Returns when no peer is at work in it; a window of ours can always be freed.
+        // Returns when no access by a peer is under way; a window can always be deallocated.
         if let Ok(function) = self.domain.function() {
             let _ = function.deregister(self.stag);
         }

@@ -1,6 +1,5 @@
-//! Queue pairs that are connected by hand: two programs tell each other names, by whatever means they have.
-//! It promises that a name fits a line of text, and that who names its peer first waits for the other.
-//! It refuses to carry names from program to program; that is what the program's own socket, file or screen is for.
+//! Out-of-band connections: two programs exchange the names of their queue pairs by their own means (a socket, a file, a terminal).
+//! A name is one line of text. The first of the two programs that names its peer waits for the other.
 
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
@@ -13,10 +12,10 @@ use verbena_wire::number::Qpn;
 use super::Qp;
 use crate::error::Error;
 
-/// What stands between address and number in a line of text; no address has one.
+/// Separates address and number in text; no address contains it.
 const MARK: char = '#';
 
-/// What a peer must be told of a queue pair to be connected to it: as text `192.0.2.7#5126147`.
+/// What a peer needs to connect to a queue pair; as text `192.0.2.7#5126147`.
 ///
 /// ```
 /// use verbena::Name;
@@ -30,7 +29,7 @@ const MARK: char = '#';
 pub struct Name {
     /// An address of its adapter.
     pub address: IpAddr,
-    /// The number that it can be called by.
+    /// Its number for out-of-band connections.
     pub number: u32,
 }
 
@@ -45,7 +44,7 @@ impl FromStr for Name {
 
     fn from_str(text: &str) -> Result<Name, Error> {
         let wrong = |why| Error::Name {
-            // It came from somebody else, and may be of any length.
+            // The text comes from outside and may be of any length.
             text: text.chars().take(80).collect(),
             why,
         };
@@ -69,7 +68,7 @@ impl Name {
 }
 
 impl Qp {
-    /// What its peer must be told; an error unless it was made [`callable`](crate::QpOptions::callable).
+    /// The name to give to the peer; fails unless it was created [`callable`](crate::QpOptions::callable).
     ///
     /// ```
     /// use verbena::{Device, Qp, QpOptions};
@@ -86,8 +85,8 @@ impl Qp {
         Ok(Name { address, number })
     }
 
-    /// Names its peer and makes it ready to receive. One of the two calls the other, and when both programs have done
-    /// this the queue pairs are connected; `modify` to `Rts` lets it send. Requests wait for the peer, but not longer than
+    /// Sets its peer and moves it to `Rtr`. One of the two connects to the other, and the connection is established when both
+    /// programs have called this; `modify` to `Rts` lets it send. Requests wait for the peer, at most as long as
     /// [`Manners::patience`](crate::low::Manners::patience) allows.
     ///
     /// ```
@@ -117,7 +116,7 @@ impl Qp {
         self.expect_at(self.address()?, peer)
     }
 
-    /// The same, where the peer was told another of the [`addresses`](crate::Device::addresses) than [`Qp::name`] has.
+    /// Like [`expect`](Qp::expect), if the peer was given another of the [`addresses`](crate::Device::addresses) than that of [`Qp::name`].
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions};
@@ -148,7 +147,7 @@ impl Qp {
         Ok(self.0.qp.expect(peer)?)
     }
 
-    /// Its peer's address and port, while it is connected.
+    /// The peer's address and port while it is connected.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions};

@@ -1,6 +1,5 @@
 //! A queue pair as a channel of a shared send queue (V6).
-//! It promises that the queue lasts as long as its channels.
-//! It refuses to mix devices; the adapter refuses to mix domains.
+//! The shared queue lives as long as its channels. All objects must be of one device, and of one protection domain.
 
 use std::sync::Arc;
 
@@ -11,9 +10,9 @@ use crate::srq::Srq;
 use crate::ssq::Ssq;
 
 impl Qp {
-    /// A channel of a shared send queue of the same domain (V6): what it sends is posted there, under its
-    /// [`number`](Qp::number), and at most `limits.sends` of that are under way at once. It must be reliable, and peers cannot
-    /// call it.
+    /// Creates a channel of a shared send queue, in the same domain (V6): its requests are posted there with its
+    /// [`number`](Qp::number), and at most `limits.sends` of them are outstanding. It must be reliable, and cannot be used for out-of-band
+    /// connections.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions, SsqOptions};

@@ -1,5 +1,5 @@
-//! Connections of queue pairs by address: asked for, ended, looked at.
-//! It promises one answer to every request. It refuses to wait for it.
+//! Connecting queue pairs by address, and ending connections.
+//! Every attempt has one result, which is delivered asynchronously.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::promise::{Joining, Promise};
 
 impl Qp {
-    /// Connects to whoever listens there; the answer carries what the listener said.
+    /// Connects to the listener at this address; the result is the listener's private data.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions};
@@ -28,8 +28,8 @@ impl Qp {
         Ok(joining)
     }
 
-    /// Connects from an address of ours, if one is named, and tells `done` how it ended, on whatever thread noticed: it must
-    /// not wait.
+    /// Connects from a given local address, if any. `done` is called with the result, on the thread that noticed, and must
+    /// not block.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions};
@@ -53,8 +53,8 @@ impl Qp {
         Ok(self.0.qp.connect_from(from, to, private_data, done)?)
     }
 
-    /// Ends its connection in good order: the peer gets what it was promised and sees the end; what is not done here is
-    /// flushed. False if it has none.
+    /// Ends its connection in order: what the stream still has to transmit is transmitted before it is closed, and outstanding work
+    /// of this side is flushed. False if it is not connected.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions};
@@ -68,7 +68,7 @@ impl Qp {
         self.0.qp.disconnect()
     }
 
-    /// Our address and port, and the peer's, while it is connected.
+    /// The local and the peer's address and port while it is connected.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions};

@@ -1,6 +1,5 @@
-//! A queue pair whose connection moves to another function while it is used (V1, docs/migration.md).
-//! It promises that a move which is refused leaves everything as it was, connection included.
-//! It refuses to move half a queue pair: who was split stays where it is.
+//! Migration of a queue pair's connection to another function while it is in use (V1, docs/migration.md).
+//! A failed migration leaves everything as it was, including the connection. Only an unsplit queue pair can migrate.
 
 use core::fmt;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use crate::error::Error;
 use crate::pd::Pd;
 use crate::srq::Srq;
 
-/// A queue pair that did not move, and why; its connection flows as before.
+/// A queue pair that could not be migrated, and the reason; its connection continues.
 ///
 /// ```
 /// # use verbena::{Device, Qp, QpOptions};
@@ -28,7 +27,7 @@ use crate::srq::Srq;
 pub struct Unmoved {
     /// The queue pair.
     pub qp: Qp,
-    /// Why.
+    /// The reason.
     pub why: Error,
 }
 
@@ -50,11 +49,11 @@ impl fmt::Display for Unmoved {
 impl core::error::Error for Unmoved {}
 
 impl Qp {
-    /// Moves the connection into the function of this domain and these queues: another one of the adapter, or the same.
+    /// Moves the connection to the function of this domain and these queues: another one of the adapter, or the same.
     ///
-    /// Whatever was posted and is not done goes along, and so do completions that nobody has taken; both end in the new
-    /// queues, under the new queue pair's [`number`](Qp::number). The peer sees nothing but a short pause. Memory does not move:
-    /// the connection still reaches that of the domain it came from, by the same STags, and that domain stays until the
+    /// Outstanding requests and completions that were not polled move along; both end in the new
+    /// queues, with the new queue pair's [`number`](Qp::number). The peer notices only a short pause. Memory does not move:
+    /// the connection still accesses that of its old domain, by the same STags, and that domain is kept until the
     /// connection has ended.
     ///
     /// ```
@@ -103,7 +102,7 @@ impl Qp {
         }
     }
 
-    /// Takes the connection out, for another process.
+    /// Takes the connection out of service, for another process.
     pub(crate) fn depart(self) -> Result<(Departed, Held), Unmoved> {
         let Pair { qp, held } = self.alone()?;
         match qp.depart() {
@@ -115,7 +114,7 @@ impl Qp {
         }
     }
 
-    /// The only handle of it. A listener that is about to connect it has another one, for a moment.
+    /// Takes the only handle. Fails while a listener that is about to connect it holds another one.
     fn alone(self) -> Result<Pair, Unmoved> {
         Arc::try_unwrap(self.0).map_err(|held| Unmoved {
             qp: Qp(held),
@@ -125,7 +124,7 @@ impl Qp {
 }
 
 impl Held {
-    /// What a connection that comes to this domain and these queues needs.
+    /// The destination of a connection, and what its queue pair must hold.
     pub(crate) fn place<'a>(
         pd: &'a Pd,
         send: &'a BareCq,
@@ -149,7 +148,7 @@ impl Held {
         Ok((Held::new(&pd.0, stock, None), to))
     }
 
-    /// The connection was there before, and still reaches the memory of that domain.
+    /// Keeps the domains that the connection was in before, since it still accesses their memory.
     fn come_from(&mut self, before: Held) {
         self.past = before.past;
         if !self

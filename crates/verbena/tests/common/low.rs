@@ -1,4 +1,5 @@
-//! Queue pairs of the low layer, joined over loopback, and their completions.
+//! Queue pairs of the low layer, connected over loopback, and their completions.
+//! The helpers wait as long as necessary and panic on failure.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -31,7 +32,7 @@ pub(crate) fn join(listener: &Listener, a: &Qp, b: &Qp) {
     assert_eq!(joining.wait().unwrap(), b"yes");
 }
 
-/// So many completions, however long they take.
+/// Waits for `count` completions.
 pub(crate) fn complete(cq: &Cq, count: usize) -> Vec<Wc> {
     let (mut all, mut some) = (Vec::new(), [BLANK; 16]);
     while all.len() < count {
@@ -41,7 +42,7 @@ pub(crate) fn complete(cq: &Cq, count: usize) -> Vec<Wc> {
     all
 }
 
-/// Waits until it is so, and fails if it never is.
+/// Waits until the condition holds, and panics if it never does.
 pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(10);
     while !is() {

@@ -1,4 +1,5 @@
-//! Two ends of a connection, and bytes to send over it.
+//! Helpers of the test programs: devices, connected pairs, and bytes to send.
+//! Everything runs over loopback.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -16,7 +17,7 @@ pub(crate) fn device(settings: &[(&str, &str)]) -> Device {
     Device::with(config).unwrap()
 }
 
-/// Two devices, joined; the second listened.
+/// Connections of two devices; the second one accepted.
 pub(crate) fn pair(settings: &[(&str, &str)]) -> (Connection, Connection) {
     let (ours, theirs) = (device(settings), device(settings));
     let listener = theirs.listen("127.0.0.1:0").unwrap();
@@ -31,10 +32,10 @@ pub(crate) fn pattern(len: usize, salt: u8) -> Vec<u8> {
         .collect()
 }
 
-/// Everything stays on this host.
+/// The device's address is a loopback address.
 pub(crate) const LOOPBACK: &[(&str, &str)] = &[("device", "127.0.0.1")];
 
-/// A function that needs little.
+/// Options of a function with few resources.
 pub(crate) fn few() -> FunctionOptions {
     FunctionOptions {
         qps: 64,
@@ -46,7 +47,7 @@ pub(crate) fn few() -> FunctionOptions {
     }
 }
 
-/// One more function of an adapter.
+/// Creates a virtual function of an adapter.
 pub(crate) fn tenant(adapter: &Device) -> Device {
     adapter.function(&few()).unwrap()
 }

@@ -1,4 +1,5 @@
-//! Examples as processes of their own, and what they say.
+//! Runs examples as separate processes and reads their output.
+//! A process is killed when its handle is dropped.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -14,7 +15,7 @@ pub(crate) fn example(name: &str) -> Command {
     let folder: PathBuf = test.parent().unwrap().parent().unwrap().join("examples");
     let program = folder.join(name);
     if !program.exists() {
-        // Cargo builds them for all tests, but not for one that is asked for by name.
+        // Cargo builds them for all tests, but not for a test that is selected by name.
         let cargo = std::env::var_os("CARGO").unwrap();
         let built = Command::new(cargo)
             .args(["build", "--quiet", "--package", "verbena", "--examples"])
@@ -24,11 +25,11 @@ pub(crate) fn example(name: &str) -> Command {
     Command::new(program)
 }
 
-/// A process that tells what it does, line by line. It is killed when it is dropped.
+/// A process whose output is read line by line. It is killed when it is dropped.
 pub(crate) struct Process {
     child: Child,
     lines: Receiver<String>,
-    /// All that it has said and somebody waited for.
+    /// All lines that were read.
     pub(crate) said: Vec<String>,
 }
 
@@ -59,7 +60,7 @@ impl Process {
         self.child.id() as i32
     }
 
-    /// Waits until it says this; the rest of that line.
+    /// Waits until a line contains `what`; returns the rest of that line.
     pub(crate) fn until(&mut self, what: &str) -> String {
         let end = Instant::now() + Duration::from_secs(30);
         loop {
@@ -76,23 +77,23 @@ impl Process {
         }
     }
 
-    /// It has said this, whether somebody waited for it or not.
+    /// Whether a line contained `what`, waited for or not.
     pub(crate) fn has_said(&mut self, what: &str) -> bool {
         self.said.extend(self.lines.try_iter());
         self.said.iter().any(|line| line.contains(what))
     }
 
-    /// Its standard input ends.
+    /// Closes its standard input.
     pub(crate) fn tell(&mut self) {
         drop(self.child.stdin.take());
     }
 
-    /// How it ended, with all that it said; it must end in this time.
+    /// Its exit status, with all of its output; fails unless it ends in this time.
     pub(crate) fn end(&mut self, patience: Duration) -> ExitStatus {
         let end = Instant::now() + patience;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
-                // The readers end with the pipes.
+                // The reader threads end with the pipes.
                 self.said.extend(self.lines.iter());
                 return status;
             }
@@ -102,11 +103,11 @@ impl Process {
         }
     }
 
-    /// It has not ended; if it has, all that it said is known.
+    /// Whether it has not ended; if it has, all of its output is read.
     pub(crate) fn is_running(&mut self) -> bool {
         let running = self.child.try_wait().unwrap().is_none();
         if !running {
-            // The readers end with the pipes.
+            // The reader threads end with the pipes.
             self.said.extend(self.lines.iter());
         }
         running

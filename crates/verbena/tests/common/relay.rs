@@ -1,4 +1,5 @@
-//! Somebody between two adapters who looks at every frame, and can hold the answers back.
+//! A TCP relay between two adapters that inspects every frame and can hold answers back.
+//! It counts RDMA reads that are outstanding on the wire.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -6,15 +7,15 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 
-/// What was seen, and what is allowed.
+/// Counts, and whether answers are held.
 #[derive(Default)]
 struct Seen {
     held: bool,
-    /// Reads that were asked for.
+    /// Read requests seen.
     asked: usize,
-    /// Reads whose last byte went back.
+    /// Reads whose last segment was forwarded.
     answered: usize,
-    /// Most that were asked for and not answered at one moment.
+    /// Most reads requested and not answered at one time.
     most: usize,
 }
 
@@ -40,13 +41,13 @@ impl Relay {
         Relay { at, seen }
     }
 
-    /// Holds every answer back from now on, or lets them all go.
+    /// Holds every answer back from now on, or forwards them.
     pub(crate) fn hold(&self, held: bool) {
         self.seen.0.lock().unwrap().held = held;
         self.seen.1.notify_all();
     }
 
-    /// Reads that were asked for, and the most that were without an answer at one moment.
+    /// Read requests seen, and the most that were outstanding at one time.
     pub(crate) fn reads(&self) -> (usize, usize) {
         let seen = self.seen.0.lock().unwrap();
         (seen.asked, seen.most)
@@ -68,12 +69,12 @@ fn back_frame((seen, told): &(Mutex<Seen>, Condvar), frame: &[u8]) {
     let mut seen = told
         .wait_while(seen.lock().unwrap(), |seen| seen.held)
         .unwrap();
-    // RFC 5041 §4.1: the last segment of a message says so.
+    // RFC 5041 §4.1: the last segment of a message has the L bit.
     let last = frame[2] & 0x40 != 0;
     seen.answered += usize::from(opcode(frame) == 2 && last);
 }
 
-/// Carries the startup frame, then frame by frame, each shown before it goes.
+/// Forwards the startup frame, then frame by frame; `show` is called before each is forwarded.
 fn carry(mut from: TcpStream, mut to: TcpStream, show: impl Fn(&[u8])) {
     to.set_nodelay(true).unwrap();
     let mut startup = true;

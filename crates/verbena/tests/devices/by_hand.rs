@@ -1,4 +1,5 @@
-//! Queue pairs connected by hand through the low layer: names as text, first numbers, patience, and what is refused.
+//! Out-of-band connections through the low layer: names as text, first PSNs, time limits, and errors.
+//! Both queue pairs are in one process.
 
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ fn side() -> Side {
     }
 }
 
-/// The name, as a peer gets it.
+/// The name as the peer gets it, through text.
 fn told(side: &Side) -> Name {
     let line = side.qp.name().unwrap().to_string() + "\n";
     line.parse().unwrap()
@@ -47,7 +48,7 @@ fn two_programs_tell_each_other_a_line() {
         side.qp.set_manners(|manners| manners.psns = Some(psns));
     }
     a.qp.expect(told(&b)).unwrap();
-    // The other one after a while: requests wait for it.
+    // The other one later: requests wait for it.
     assert!(a.qp.modify(QpState::Rts));
     let data = pattern(4000, 3);
     a.memory.write_at(0, &data).unwrap();

@@ -1,4 +1,5 @@
-//! The high layer between two devices: every operation and its bytes, how handles are checked, how connections end.
+//! The high layer between two devices: every operation and its bytes, checks of handles, and the end of connections.
+//! Errors detected locally leave the connection usable.
 
 use std::time::Duration;
 
@@ -69,7 +70,7 @@ fn immediate_data_comes_along() {
     assert_eq!(memory.get::<[u8; 5]>(0).unwrap(), *b"hello");
 }
 
-/// Far more than the connection's depth, and all begun before the first is waited for.
+/// Far more operations than the connection's depth, all begun before the first wait.
 #[test]
 fn a_thousand_at_once_run_in_order() {
     let (a, b) = pair(&[]);
@@ -127,7 +128,7 @@ fn threads_share_a_connection() {
     assert_eq!(memory.load(0).unwrap(), 400);
 }
 
-/// None of these reaches the wire: the connection works on.
+/// None of these reaches the wire: the connection stays usable.
 #[test]
 fn a_handle_is_checked_before_the_wire() {
     let (a, b) = pair(&[]);
@@ -238,7 +239,7 @@ fn a_connection_dropped_with_work_outstanding_gives_its_buffers_back() {
     let receives: Vec<_> = (0..300)
         .map(|_| a.recv(a.device().buffer(8).unwrap()))
         .collect();
-    // Nobody receives these.
+    // No receive is posted for these.
     let sends: Vec<_> = (0..300)
         .map(|_| a.send(a.device().buffer_from(&[9; 8]).unwrap()))
         .collect();
@@ -278,7 +279,7 @@ fn a_message_for_a_receive_that_was_given_up_goes_to_the_next() {
     let (a, b) = pair(&[]);
     let buffer = || b.device().buffer(8).unwrap();
     for round in 0..50_u8 {
-        // Given up before the message, after it, and twice.
+        // Dropped before the message, after it, and twice.
         drop(b.recv(buffer()));
         if round % 3 == 0 {
             drop(b.recv(buffer()));
@@ -340,7 +341,7 @@ fn nothing_is_left_of_many_connections() {
     }
 }
 
-/// Dropping a device does not wait for connections that were never made.
+/// Dropping a device does not wait for connections that were never established.
 #[test]
 fn a_connection_in_the_making_can_be_dropped() {
     let begin = std::time::Instant::now();

@@ -1,4 +1,5 @@
-//! M18 over sockets: what the consumer chose is what happens, seen on the wire and by the poster.
+//! M18 over sockets: the depths that the consumer chose take effect, as seen on the wire and by the poster.
+//! A relay counts the reads that are outstanding.
 
 use crate::common::device;
 use crate::common::low::{SEND, complete, join, until, wr};
@@ -6,7 +7,7 @@ use crate::common::relay::Relay;
 use verbena::low::{BLANK, Data, Limits, PostError, QpState, RecvWr, SendOp};
 use verbena::{Access, Error, Fault, Qp, QpOptions, Status};
 
-/// Reads beyond the depth wait on this side, whichever side chose it, and all are answered in the end.
+/// Reads beyond the depth wait on this side, whichever side chose it, and all complete in the end.
 #[test]
 fn no_more_reads_are_under_way_than_either_side_allows() {
     const READS: usize = 12;
@@ -46,7 +47,7 @@ fn no_more_reads_are_under_way_than_either_side_allows() {
             a.post_send(&[wr(i as u64, op, Data::Gather(&sink))])
                 .unwrap();
         }
-        // What is posted leaves at once, so by now everything that may leave has.
+        // Posted requests are transmitted at once, so by now all that may be transmitted have been.
         let begun = a.view().counters.messages_out - sent;
         assert_eq!(begun, both as u64, "ord {ord}, ird {ird}");
         until("the requests are on the wire", || {
@@ -70,7 +71,7 @@ fn no_more_reads_are_under_way_than_either_side_allows() {
     }
 }
 
-/// As many requests as were asked for at creation, and then a refusal with that number.
+/// Accepts as many requests as were asked for at creation, then fails with that number.
 #[test]
 fn a_full_queue_refuses_with_its_depth() {
     let device = device(&[]);
@@ -95,7 +96,7 @@ fn a_full_queue_refuses_with_its_depth() {
     // M21: both are queue pairs of one device.
     join(&device.listen("127.0.0.1:0").unwrap(), &a, &b);
 
-    // Nobody receives, so nothing completes.
+    // No receive is posted, so nothing completes.
     let send = wr(1, SEND, Data::Inline(b"0123456789"));
     assert_eq!(a.post_send(&[send; 6]), Err((4, PostError::Full(4))));
     assert_eq!(a.post_send(&[send]), Err((0, PostError::Full(4))));

@@ -1,4 +1,5 @@
-//! Receives that wait before there is a connection, and depths that each side chooses for itself.
+//! Receives posted before there is a connection, and depths that each side chooses independently.
+//! Both layers are covered.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ fn send(connection: &Connection, byte: u8) -> Pending<Returned<()>> {
     connection.send(buf)
 }
 
-/// With `iwarp` manners a message that finds no receive ends the stream: not one may.
+/// With the iWARP personality a message without a receive ends the stream: none may.
 #[test]
 fn the_first_words_find_their_receives() {
     let settings = &[("personality", "iwarp")];
@@ -134,7 +135,7 @@ fn what_never_connects_gives_its_buffers_back() {
     assert!(asking.wait().is_err(), "not answered is refused");
 }
 
-/// Each side's depth is its own: what goes beyond waits in line and is served all the same.
+/// Each side has its own depth: operations beyond it wait and are completed all the same.
 #[test]
 fn the_accepting_side_chooses_its_depths() {
     let device = device(&[]);

@@ -1,4 +1,5 @@
-//! Virtual functions over loopback: data between two of one process, and what a peer gets of another function (nothing).
+//! Virtual functions over loopback: traffic between two of one process, and isolation from peers of another function.
+//! Objects and STags of one function have no effect in another.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -39,7 +40,7 @@ fn two_functions_of_one_process_exchange_data() {
     let word = memory.remote().value::<u64>(8).unwrap();
     assert_eq!(ours.fetch_add(&word, 5).wait().unwrap(), 0);
     assert_eq!(memory.load(8).unwrap(), 5);
-    // Each counts its own, and the physical one nothing.
+    // Each counts its own traffic; the physical function has none.
     let (of_a, of_b) = (a.counters().unwrap(), b.counters().unwrap());
     assert!(of_a.connections.bytes_out > 100_000 && of_b.connections.bytes_in > 100_000);
     assert_eq!(adapter.counters().unwrap(), Default::default());
@@ -91,7 +92,7 @@ fn a_function_has_what_it_was_promised_and_no_more() {
     assert_eq!(a.function(&few()).unwrap_err().fault(), Fault::Caller);
 }
 
-/// A queue pair with what it needs.
+/// A queue pair with its domain and queues.
 struct Side {
     qp: Qp,
     cq: Cq,
@@ -115,10 +116,10 @@ fn pair(a: &Device, b: &Device) -> (Side, Side) {
     (ours, theirs)
 }
 
-/// An STag that nothing has: far behind what anybody was promised.
+/// An STag that no region has: beyond all ranges.
 const NEVER: Stag = Stag::new(0x00ff_ff01);
 
-/// V1: a peer that knows an STag of function A gets nothing by it from function B, in the very words for one that nothing has.
+/// V1: an STag of function A gives a peer no access through function B; the error is that of an STag that does not exist.
 #[test]
 fn a_peer_cannot_reach_another_function_through_this_one() {
     let (adapter, a, b) = tenants();
@@ -174,7 +175,7 @@ fn a_peer_cannot_reach_another_function_through_this_one() {
     assert_eq!(&bytes, b"of function a");
 }
 
-/// V1: our own requests cannot name memory of another function either: to send from it, to receive into it.
+/// V1: local requests cannot name memory of another function either, neither to send from nor to receive into.
 #[test]
 fn own_requests_cannot_name_memory_of_another_function() {
     let (adapter, a, b) = tenants();
@@ -252,7 +253,7 @@ fn handles_of_one_function_are_refused_by_another() {
     let (sent, _) = ours.send(b.buffer_from(b"not ours").unwrap()).wait();
     foreign(sent);
     drop(theirs);
-    // A request that came to one cannot be accepted for another.
+    // A request to one cannot be accepted by another.
     let listener = a.listen("127.0.0.1:0").unwrap();
     let caller = side(&b);
     let joining = caller.qp.connect(listener.local().unwrap(), b"").unwrap();
@@ -266,7 +267,7 @@ fn handles_of_one_function_are_refused_by_another() {
     assert!(joining.wait().is_err(), "whoever asked is told no");
 }
 
-/// A queue pair that can be called, of a function that has this address only.
+/// A queue pair for out-of-band connections, of a function with one address.
 fn callable(device: &Device) -> Side {
     let options = QpOptions {
         callable: true,
@@ -277,7 +278,7 @@ fn callable(device: &Device) -> Side {
     Side { qp, ..plain }
 }
 
-/// V1: a function may have addresses of its own, and queue pairs that are connected by hand are called there and nowhere else.
+/// V1: a function may have its own addresses; out-of-band connections reach its queue pairs there only.
 #[test]
 fn functions_have_addresses_of_their_own() {
     let adapter = device(LOOPBACK);
@@ -292,7 +293,7 @@ fn functions_have_addresses_of_their_own() {
     let (name, peer) = (ours.qp.name().unwrap(), theirs.qp.name().unwrap());
     assert_eq!(name.address, IpAddr::from([127, 0, 0, 1]));
     assert_eq!(peer.address, IpAddr::from([127, 0, 0, 2]));
-    // An address of the other function is none of one's own.
+    // An address of the other function cannot be used as the local one.
     let refused = ours.qp.expect_at(peer.address, peer).unwrap_err();
     assert!(refused.to_string().contains("127.0.0.2"), "{refused}");
     ours.qp.expect(peer).unwrap();
@@ -318,7 +319,7 @@ fn functions_have_addresses_of_their_own() {
     }
     assert_eq!(ours.qp.peer().unwrap().ip(), peer.address);
     assert_eq!(theirs.qp.peer().unwrap().ip(), name.address);
-    // One that this host does not have cannot be called.
+    // An address that this host does not have cannot be used.
     let elsewhere = at("192.0.2.77").unwrap();
     let (pd, cq) = (elsewhere.pd().unwrap(), elsewhere.cq(8).unwrap());
     let options = QpOptions {
@@ -328,7 +329,7 @@ fn functions_have_addresses_of_their_own() {
     assert!(Qp::new(&pd, &cq, &cq, options).is_err());
 }
 
-/// V2: the network-side map is obeyed where connections are made: what a rule gives to another device is refused, by name.
+/// V2: the network-side map applies to connections: what a rule gives to another device is refused, by name.
 #[test]
 fn connections_go_to_the_device_that_owns_their_packets() {
     let adapter = device(&[
@@ -357,7 +358,7 @@ fn connections_go_to_the_device_that_owns_their_packets() {
         .0
         .unwrap();
     assert_eq!(&receiving.wait().1[..], b"owned");
-    // At all addresses: whoever comes to one of another device's is turned away, others are not.
+    // Listening at all addresses: a connection to an address of another device is refused, others are not.
     let everywhere = adapter.listen("0.0.0.0:0").unwrap();
     let port = everywhere.local().unwrap().port();
     let astray = other.connect(SocketAddr::from(([127, 0, 0, 2], port)));
@@ -365,7 +366,7 @@ fn connections_go_to_the_device_that_owns_their_packets() {
     let connecting = other.connect(SocketAddr::from(([127, 0, 0, 1], port)));
     everywhere.accept().wait().unwrap();
     connecting.wait().unwrap();
-    // By hand: from an address of its own, and from no other.
+    // Out of band: from its own address, and from no other.
     let (ours, theirs) = (callable(&adapter), callable(&other));
     let peer = theirs.qp.name().unwrap();
     let astray = ours.qp.expect_at([127, 0, 0, 2].into(), peer).unwrap_err();

@@ -1,4 +1,5 @@
-//! Completion handlers as programs of the low layer use them: registered, owned, moved between, cleared, shut down.
+//! Completion handlers as programs of the low layer use them: registered, moved, owning their queue, cleared, shut down.
+//! A notification that has no handler is held for the next one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -9,7 +10,7 @@ use crate::common::low::{SEND, complete, join, until, wr};
 use verbena::low::{Arm, Cause, Class, Completion, Data, Origin, Place, Reason, RecvWr, processor};
 use verbena::{Cq, Device, Error, Event, Fault, Handler, HandlerOptions, Qp, QpOptions, Status};
 
-/// Two queue pairs of one device, the second one's receives in a queue of their own.
+/// Two connected queue pairs of one device; the second one's receives complete in a separate queue.
 struct Two {
     a: Qp,
     b: Qp,
@@ -35,7 +36,7 @@ fn two(settings: &[(&str, &str)]) -> Two {
 }
 
 impl Two {
-    /// A message for which the receiving queue is armed.
+    /// Sends a message to the receiving queue, which is armed.
     fn message(&self) {
         self.received.arm(Arm::Next);
         let receive = RecvWr {
@@ -79,7 +80,7 @@ fn a_queue_moves_between_handlers_and_nothing_is_lost() {
     two.message();
     assert_eq!(by_second.recv_timeout(patience).unwrap().1, Some(place));
 
-    // Kept while nobody is there, by a program's wish or because its handler was cleared.
+    // Held while there is no handler, after detaching or because the handler was cleared.
     two.received.detach();
     two.message();
     first.clear();

@@ -1,4 +1,5 @@
-//! The low layer: lists, halves on two threads, sleeping on a descriptor, foreign memory, and what is out of reach.
+//! The low layer: lists, halves on two threads, sleeping on a descriptor, memory of the program, and isolation.
+//! All queue pairs are connected over loopback.
 
 use std::os::fd::AsFd;
 
@@ -97,7 +98,7 @@ fn every_operation_in_one_list() {
         wr(3, read, Data::Gather(&back)),
         wr(4, add, Data::Gather(&added)),
         wr(5, swap, Data::Gather(&swapped)),
-        // Without a fence the write may overtake the answer of the read.
+        // Without a fence the write may take effect before the read.
         SendWr {
             flags: Flags::SIGNALED | Flags::FENCE,
             ..wr(6, write, Data::Inline(b"inline"))
@@ -136,7 +137,7 @@ fn a_refused_request_says_where_the_list_ended() {
     );
 }
 
-/// One thread sends, one posts receives, one takes completions of either kind; both ways at once.
+/// One thread sends, one posts receives, one polls completions of both kinds; in both directions at once.
 #[test]
 fn halves_work_on_threads_of_their_own() {
     let (a, b) = pair();
@@ -155,7 +156,7 @@ fn halves_work_on_threads_of_their_own() {
         std::thread::spawn(move || {
             let _keep = (pd, device);
             std::thread::scope(|scope| {
-                // Their halves come back: the queue pair lives as long as one of them does.
+                // The halves are returned: the queue pair lives as long as one of them does.
                 let sends = scope.spawn(move || {
                     for id in 0..COUNT {
                         let bytes = id.to_be_bytes();
@@ -224,7 +225,7 @@ fn a_descriptor_tells_when_an_armed_queue_has_something() {
     }
 }
 
-/// What makes the slices of buffers sound: the low layer cannot name memory of the high one.
+/// Why the slices of buffers are sound: the low layer cannot use memory of the high layer.
 #[test]
 fn the_high_layers_memory_is_out_of_reach() {
     let (a, _b) = pair();

@@ -1,5 +1,5 @@
-//! Both layers of the interface between devices of one process: what connections, memory and queues do, and how they end.
-//! One program, since its tests need no process of their own; those that do are beside this folder.
+//! Both layers of the API between devices of one process: connections, memory and queues, and how they end.
+//! One program for all tests that need no separate process; those that do are beside this folder.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,5 @@
-//! Operations on borrowed slices and on parts of memory: the bytes, and that nothing is touched afterwards.
+//! Operations on borrowed slices and on parts of memory: the bytes are right, and nothing is accessed afterwards.
+//! No registration is left when a scope has ended.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -30,7 +31,7 @@ fn slices_of_every_length_go_and_come() {
                 let (read, bytes) = scope.read(&mut back, &there).wait();
                 read.unwrap();
                 assert_eq!(bytes, data);
-                // It is ours again, and can be lent once more.
+                // The slice was returned and can be used again.
                 bytes.fill(0);
                 scope.read(bytes, &there).wait().0.unwrap();
             });
@@ -41,7 +42,7 @@ fn slices_of_every_length_go_and_come() {
     assert_eq!(a.device().used().stags, 0, "nothing stays registered");
 }
 
-/// Forgotten operations are waited for: when the call returns the bytes are there and nobody is at work in them.
+/// Leaked operations are waited for: when the call returns the bytes are there and are not accessed any more.
 #[test]
 fn what_is_forgotten_is_waited_for() {
     let (a, b) = pair(&[]);
@@ -61,11 +62,11 @@ fn what_is_forgotten_is_waited_for() {
     for slice in &slices {
         assert!(*slice == pattern(1 << 20, 3));
     }
-    // What was forgotten of it keeps nothing registered.
+    // A leaked loan keeps nothing registered.
     assert_eq!(a.device().used().stags, 0);
 }
 
-/// A panic takes the slices back at once; a message that comes later finds nothing to write to.
+/// A panic deregisters the slices at once; a message that arrives later is not placed.
 #[test]
 fn a_panic_takes_everything_back() {
     let (a, b) = pair(&[]);
@@ -87,7 +88,7 @@ fn a_panic_takes_everything_back() {
     assert_eq!(bytes, [1; 64], "nothing comes afterwards");
 }
 
-/// A panic with nothing under way harms nobody.
+/// A panic with no operation under way does not fail the connection.
 #[test]
 fn a_panic_after_the_work_leaves_the_connection() {
     let (a, b) = pair(&[]);
@@ -137,7 +138,7 @@ fn a_connection_that_ends_ends_its_loans() {
     });
 }
 
-/// None of these reaches the wire: the connection works on.
+/// None of these reaches the wire: the connection stays usable.
 #[test]
 fn what_makes_no_sense_is_refused_and_the_slice_is_back() {
     let (a, b) = pair(&[]);
@@ -190,7 +191,7 @@ fn parts_of_memory_go_and_come_where_they_are() {
     assert_eq!(back.get::<u8>(100_007).unwrap(), 0, "no byte more");
 }
 
-/// A receive into memory that was given up is not inherited: its message is where it should be.
+/// A dropped receive into memory is not taken over by the next `recv`: its message is placed there.
 #[test]
 fn a_given_up_receive_into_memory_keeps_its_message() {
     let (a, b) = pair(&[]);

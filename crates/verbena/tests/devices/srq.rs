@@ -1,4 +1,5 @@
-//! Shared receive queues over real connections: who gets which receive, what happens without one, and when it is told.
+//! Shared receive queues over real connections: which connection gets a receive, what happens without one, and the limit event.
+//! All queue pairs are of one device (M21).
 
 use std::collections::HashMap;
 
@@ -7,7 +8,7 @@ use crate::common::low::{SEND, complete, join, until, wr};
 use verbena::low::{BLANK, Data, PostError, RecvWr};
 use verbena::{Access, Cq, Device, Error, Event, Fault, Memory, Pd, Qp, QpOptions, Srq, Status};
 
-/// Several connections, whose accepting side draws from one queue. M21: all of one device.
+/// Several connections whose accepting side uses one shared queue. M21: all of one device.
 struct World {
     clients: Vec<Qp>,
     servers: Vec<Qp>,
@@ -85,7 +86,7 @@ fn connections_draw_from_one_stock() {
     complete(&world.sent, usize::from(EACH) * 4);
 }
 
-/// All find it empty and wait; each receive that is posted lets exactly one of them go on.
+/// All find it empty and wait; each posted receive lets exactly one of them continue.
 #[test]
 fn who_finds_it_empty_waits_in_line() {
     let world = World::new(3);
@@ -95,7 +96,7 @@ fn who_finds_it_empty_waits_in_line() {
             .post_send(&[wr(7, SEND, Data::Inline(&bytes))])
             .unwrap();
         let server = &world.servers[usize::from(c)];
-        // Polling lets the connections run.
+        // Polling serves the connections.
         until("the message finds no receive", || {
             assert_eq!(world.got.poll(&mut [BLANK; 4]), 0);
             server.view().counters.rnr_sent > 0
@@ -120,7 +121,7 @@ fn who_finds_it_empty_waits_in_line() {
     }
 }
 
-/// What was told of a low stock since the last time.
+/// The limit events since the last call.
 fn limits(device: &Device) -> impl Iterator<Item = Event> {
     let ours = |event: &Event| matches!(event, Event::SrqLimit { .. });
     std::iter::from_fn(|| device.next_event()).filter(ours)
@@ -143,7 +144,7 @@ fn a_low_stock_is_told_once() {
         });
         told.extend(limits(&world.device));
     }
-    // Whoever took the message from the stock may not have told of it when the message has arrived.
+    // The thread that took the receive may raise the event after the message was delivered.
     until("it is told", || {
         told.extend(limits(&world.device));
         !told.is_empty()
@@ -174,12 +175,12 @@ fn in_use_it_stays() {
     let (srq, error) = srq.destroy().unwrap_err();
     assert_eq!(error.fault(), Fault::Caller);
     assert!(error.to_string().contains("in use by 2"), "{error}");
-    // Refused, it works on.
+    // It can still be used after the failed call.
     clients[0]
         .post_send(&[wr(7, SEND, Data::Inline(b"on"))])
         .unwrap();
     assert_eq!(complete(&got, 1)[0].status, Status::Success);
-    // Dropped in use, it lasts as long as its queue pairs.
+    // Dropped in use, it lives as long as its queue pairs.
     drop(srq);
     assert_eq!(device.used().srqs, 1);
     drop(servers);

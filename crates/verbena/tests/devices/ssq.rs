@@ -1,4 +1,5 @@
-//! Shared send queues over real connections (V6): one order over many channels, who fails alone, and who holds up whom.
+//! Shared send queues over real connections (V6): one order over many channels, isolation of failures, and stalls.
+//! The subscribers are on another device.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,7 +13,7 @@ use verbena::low::{Data, Fate, PostError, QpState, RecvWr, Remote, SendOp, Wc};
 use verbena::{Access, Cq, Device, Error, Listener, Memory, Pd, Qp, QpOptions, Ssq, SsqOptions};
 use verbena::{Event, Status};
 
-/// A publisher with one queue, and subscribers on a device of their own.
+/// A publisher with one shared queue, and subscribers on their own device.
 struct World {
     ssq: Ssq,
     sent: Cq,
@@ -46,7 +47,7 @@ impl World {
     fn patient(requests: usize, stall: Duration) -> World {
         let (publisher, subscriber) = (device(&[]), device(&[]));
         let (ours, theirs) = (publisher.pd().unwrap(), subscriber.pd().unwrap());
-        // As many as any test posts: a queue has room for the next request before its completion is taken.
+        // As many as any test posts: the send queue has a slot for the next request before the completion is polled.
         let sent = publisher.cq(512).unwrap();
         let options = SsqOptions {
             requests,
@@ -68,7 +69,7 @@ impl World {
         }
     }
 
-    /// One more channel, which dials this address.
+    /// Adds a channel, which connects to this address.
     fn subscribe(&mut self, at: SocketAddr) {
         let channel = Qp::of_ssq(&self.ssq, &self.sent, None, QpOptions::default()).unwrap();
         let (got, options) = (&self.got, QpOptions::default());
@@ -113,7 +114,7 @@ fn eight_channels_have_one_order() {
     for at in 0..8 {
         world.receives(at, 125);
     }
-    // No channel has its turn in a fixed rhythm.
+    // The channels take turns irregularly.
     let turn = |id: u64| (id.wrapping_mul(0x9E37_79B9) >> 7) as usize % 8;
     let mut counts = [0; 8];
     let (mut next, mut ended) = (0, Vec::new());
@@ -159,7 +160,7 @@ fn a_subscriber_that_is_killed_takes_only_its_own_along() {
     for at in 0..3 {
         world.receives(at, 10);
     }
-    // It has no receive, so that its requests are under way when it dies.
+    // It has no receive posted, so its requests are outstanding when it is killed.
     for id in 0..20 {
         world.send(id as usize % 4, id);
     }
@@ -236,7 +237,7 @@ fn a_subscriber_that_stops_reading_holds_up_the_others_no_longer_than_the_limit(
             .all(|wc| wc.status == Status::WrFlushErr)
     );
     assert!(ended[40..].iter().all(|wc| wc.status == Status::Success));
-    // Whoever has the memory back may change it: nothing of it is sent any more.
+    // The memory may be freed now: nothing of it is transmitted any more.
     drop(bytes);
 }
 
@@ -326,7 +327,7 @@ fn channels_come_and_go_with_requests_pending() {
 
 #[test]
 fn a_channel_that_is_reset_is_flushed_at_once_and_can_be_connected_again() {
-    // A limit that no test waits for: nobody looks at a clock here.
+    // A stall limit that the test never reaches: no time limit is involved here.
     let mut world = World::patient(64, Duration::from_secs(3600));
     let at = world.listener.local().unwrap();
     world.subscribe(at);
@@ -341,7 +342,7 @@ fn a_channel_that_is_reset_is_flushed_at_once_and_can_be_connected_again() {
     let ends: Vec<_> = ended.iter().map(|wc| (wc.id, wc.status)).collect();
     let (well, flushed) = (Status::Success, Status::WrFlushErr);
     assert_eq!(ends, [(1, flushed), (2, well), (3, flushed)]);
-    // The same channel, in its next life, to another subscriber.
+    // The same channel is connected again, to another subscriber.
     let got = &world.got;
     let next = Qp::new(&world.theirs, got, got, QpOptions::default()).unwrap();
     next.modify(QpState::Init);
@@ -393,7 +394,7 @@ const CARRIED: u8 = 0;
 const HELD: u8 = 1;
 const KILLED: u8 = 2;
 
-/// Somebody between two adapters who can stop reading, or break off.
+/// A TCP relay between two adapters that can stop reading, or close.
 struct Wire {
     at: SocketAddr,
     mode: Arc<AtomicU8>,

@@ -1,4 +1,4 @@
-//! The same calls as futures, under tokio and without any runtime; given up at every moment, nothing is lost or mixed up.
+//! The same calls as futures, with tokio and without a runtime. Dropping a future at any time loses or mixes up nothing.
 
 #![cfg(feature = "async")]
 
@@ -71,7 +71,7 @@ async fn many_tasks_share_a_connection() {
     assert_eq!(memory.load(0).unwrap(), 1000);
 }
 
-/// Receives are given up after any time at all, and every message still arrives once, in order and whole.
+/// Receives are dropped after various times, and every message is still received once, in order and whole.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn receives_given_up_at_every_moment_lose_nothing() {
     const COUNT: u32 = 400;
@@ -92,7 +92,7 @@ async fn receives_given_up_at_every_moment_lose_nothing() {
         while next < COUNT {
             attempt += 1;
             let receiving = b.recv(b.device().buffer(4096).unwrap());
-            // From at once to longer than a message takes.
+            // From no time to longer than a message takes.
             let patience = Duration::from_micros(attempt * 7 % 300);
             let end = tokio::select! {
                 biased;
@@ -102,7 +102,7 @@ async fn receives_given_up_at_every_moment_lose_nothing() {
             };
             let Some((received, buf)) = end else {
                 given_up += 1;
-                // Sometimes one is seen through, so that the test ends.
+                // Every fourth one is awaited to the end, so that the test ends.
                 if given_up % 4 == 0 {
                     let (received, buf) = b.recv(b.device().buffer(4096).unwrap()).await;
                     received.unwrap();
@@ -127,7 +127,7 @@ fn check(buf: &[u8], number: u32) {
     assert!(buf == expected, "message {number}");
 }
 
-/// Buffers of writes that were given up stay until they are done: what arrives is what was written.
+/// Buffers of dropped writes are kept until the writes are done: the peer receives what was written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writes_given_up_still_write_their_own_bytes() {
     let (a, b) = pair(&[("crc", "off")]);
@@ -137,7 +137,7 @@ async fn writes_given_up_still_write_their_own_bytes() {
         let there = memory.remote().slice(round << 16, 1 << 16).unwrap();
         let writing = a.write(a.device().buffer_from(&data).unwrap(), &there);
         let _ = tokio::time::timeout(Duration::from_micros(round), writing).await;
-        // Takes the place of freed memory, if it was freed too early.
+        // Reuses freed memory, if it was freed too early.
         let mut other = a.device().buffer(1 << 16).unwrap();
         other.set_len(1 << 16).unwrap();
         other.fill(0xee);
@@ -175,7 +175,7 @@ async fn a_connection_in_the_making_and_an_acceptance_can_be_given_up() {
     assert_eq!(&receiving.await.1[..], b"works");
 }
 
-/// A waker is all that is needed.
+/// A waker is enough; no runtime is needed.
 #[test]
 fn no_runtime_at_all() {
     let (a, b) = pair(&[]);

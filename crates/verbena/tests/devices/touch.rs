@@ -1,4 +1,5 @@
-//! One-touch memory and registration by work request over real connections: what both sides see (M4, M9, M11).
+//! One-touch memory and registration by work request over real connections: what both sides observe (M4, M9, M11).
+//! A second access to one-touch memory ends the connection with a Terminate.
 
 use crate::common::device;
 use crate::common::low::{SEND, complete, join, until, wr};
@@ -10,7 +11,7 @@ use verbena::{Access, Cq, Device, Error, Fault, Memory, Pd, Qp, QpOptions, Remot
 
 const NOTHING: Data<'static> = Data::Gather(&[]);
 
-/// A peer `a`, and `b` who has memory and may register more by its requests.
+/// A peer `a`, and `b`, which has memory and may register more by work requests.
 struct World {
     a: Qp,
     b: Qp,
@@ -18,7 +19,7 @@ struct World {
     b_cq: Cq,
     memory: Memory,
     pd: Pd,
-    /// The peer's.
+    /// The peer's domain.
     other: Pd,
     device: Device,
 }
@@ -57,13 +58,13 @@ impl World {
         }
     }
 
-    /// `b` carries a request out.
+    /// `b` executes a request.
     fn run(&self, op: SendOp) -> Wc {
         self.b.post_send(&[wr(1, op, NOTHING)]).unwrap();
         complete(&self.b_cq, 1)[0]
     }
 
-    /// `a` writes to the beginning of what it was told.
+    /// `a` writes to the beginning of the memory of a handle.
     fn write(&self, to: &RemoteMemory, bytes: &[u8]) -> Status {
         let op = SendOp::Write {
             remote: to.place(),
@@ -74,7 +75,7 @@ impl World {
         complete(&self.a_cq, 1)[0].status
     }
 
-    /// Both sides know why it is over: a Terminate travelled.
+    /// Both sides have the reason: a Terminate was sent.
     fn assert_second_touch(&self) {
         until("the peer's end", || self.b.state() == QpState::Err);
         let why = self.b.view().cause.unwrap();
@@ -96,7 +97,7 @@ fn a_window_is_good_for_one_write_and_bound_again_for_the_next() {
             assert_eq!(world.run(op).status, Status::Success, "{ty:?} {round}");
             assert_eq!(world.write(&handle, b"once"), Status::Success);
             if round == 1 {
-                // As if nothing had happened.
+                // Unbinding after the touch has no effect.
                 assert_eq!(world.run(window.unbind()).status, Status::Success);
             }
             last = Some(handle);
@@ -121,7 +122,7 @@ fn memory_is_good_for_one_read_and_stays_its_owners() {
     let into = world.other.memory(4096, Access::LOCAL_WRITE).unwrap();
     let scatter = [into.sge(0, 4096).unwrap()];
     let read = [wr(1, op, Data::Gather(&scatter))];
-    // A read of nothing touches nothing.
+    // A read of no bytes is not a touch.
     world.a.post_send(&[wr(0, op, NOTHING)]).unwrap();
     world.a.post_send(&read).unwrap();
     let ends = complete(&world.a_cq, 2);
@@ -158,7 +159,7 @@ fn a_request_registers_pages_and_the_next_one_uses_them() {
     assert!(ends.iter().all(|wc| wc.status == Status::Success));
     assert_eq!((ends[0].op, ends[1].op), (WcOp::Register, WcOp::Send));
     assert_eq!(complete(&world.a_cq, 1)[0].len, 200);
-    // The pages lie in the order of the list.
+    // The pages are in the order of the list.
     assert_eq!(into.get::<[u8; 96]>(0).unwrap(), [3; 96]);
     assert_eq!(into.get::<[u8; 104]>(96).unwrap(), [1; 104]);
     assert_eq!(world.write(&handle, b"page three"), Status::Success);
@@ -189,7 +190,7 @@ fn a_registration_goes_with_the_message_that_tells_of_it() {
         assert_eq!((sent.status, sent.op), (Status::Success, WcOp::Send));
         let told = complete(&world.a_cq, 1)[0];
         assert_eq!(told.immediate, Some(u32::from(round)));
-        // The peer writes its answer, which spends what it was told of; so the name is free for the next.
+        // The peer's write invalidates the registration, so the STag can be used for the next one.
         assert_eq!(world.write(&handle, &[round + 1; 64]), Status::Success);
         assert_eq!(world.memory.get::<u8>(offset + 63).unwrap(), round + 1);
     }
@@ -211,7 +212,7 @@ fn a_failed_registration_may_be_tried_again_and_the_peer_sees_nothing() {
         (1, true)
     );
     assert_eq!(world.run(SEND).status, Status::WrFlushErr);
-    // What `b` has to receive it receives.
+    // In `Sqe` the receive side still works.
     let (id, scatter) = (9, &[][..]);
     world.b.post_recv(&[RecvWr { id, scatter }]).unwrap();
     world.a.post_send(&[wr(5, SEND, NOTHING)]).unwrap();
@@ -256,7 +257,7 @@ fn a_tag_takes_memory_of_its_domain_and_not_without_end() {
     assert_eq!(made.iter().filter(|ok| **ok).count(), 64);
 }
 
-/// M4: room in the table is counted for all tags together, shown, and refused in numbers when there is not enough.
+/// M4: the page capacity of the table is counted for all tags together, reported, and its exhaustion is an error with numbers.
 #[test]
 fn tags_have_room_until_the_table_has_none() {
     let device = device(&[("max_pages", "4")]);
@@ -275,6 +276,6 @@ fn tags_have_room_until_the_table_has_none() {
     drop(tag);
     assert_eq!(device.room().unwrap(), room(0));
     let _all = pd.tag(4).unwrap();
-    // What is registered by a call needs none of it.
+    // Memory registered by a call does not count.
     device.memory(1 << 20, Access::ALL).unwrap();
 }

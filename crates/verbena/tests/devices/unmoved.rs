@@ -1,11 +1,11 @@
-//! Connections that do not move, and why (V1): each flows where it was.
+//! Migrations that fail, and why (V1). The connection continues where it was.
 
 use crate::common::low::{SEND, complete, join, until, wr};
 use crate::common::{LOOPBACK, device, tenant};
 use verbena::low::{BLANK, Data, RecvWr};
 use verbena::{Access, Cq, Device, Error, Qp, QpOptions, Status};
 
-/// Two joined queue pairs of one device, and a tenant of it.
+/// Two connected queue pairs of one device, and a virtual function of it.
 fn joined() -> (Device, Device, Cq, Qp, Cq, Qp) {
     let adapter = device(LOOPBACK);
     let (a, b) = (adapter.cq(64).unwrap(), adapter.cq(64).unwrap());
@@ -41,7 +41,7 @@ fn a_refused_move_leaves_the_connection_flowing() {
         refused.to_string().contains("a shared one is named"),
         "{refused}"
     );
-    // No room for what nobody has taken.
+    // The new queue is too small for the completions that were not polled.
     let ours = refused.qp;
     for id in 0..3 {
         theirs.post_recv(&[RecvWr { id, scatter: &[] }]).unwrap();
@@ -55,7 +55,7 @@ fn a_refused_move_leaves_the_connection_flowing() {
         refused.to_string().contains("3 completions wait"),
         "{refused}"
     );
-    // And then it moves, with its completions.
+    // It can still be migrated, with its completions.
     let moved = refused
         .qp
         .migrate(&pd, &elsewhere, &elsewhere, None)
@@ -122,6 +122,6 @@ fn a_queue_pair_with_shared_receives_goes_to_another_shared_queue() {
     let came = complete(&done, 1);
     assert_eq!((came[0].id, came[0].qpn), (5, moved.number()));
     assert_eq!(came[0].status, Status::Success);
-    // The old queue has nothing to do with it any more.
+    // The old queue is not in use any more.
     drop(srq);
 }

@@ -1,4 +1,5 @@
-//! Memory windows over real connections: what a peer may do through one, and what it is told when the window is gone.
+//! Memory windows over real connections: what a peer may do through one, and the error after the window was invalidated.
+//! The memory itself grants no remote access.
 
 use crate::common::device;
 use crate::common::low::{SEND, complete, join, wr};
@@ -7,7 +8,7 @@ use verbena::{Access, Cq, Device, Error, Memory, Pd, Qp, QpOptions, RemoteMemory
 
 const NOTHING: Data<'static> = Data::Gather(&[]);
 
-/// A peer `a`, and `b` whose memory has no right for peers but allows windows.
+/// A peer `a`, and `b`, whose memory grants no remote access but allows windows.
 struct World {
     a: Qp,
     b: Qp,
@@ -23,7 +24,7 @@ impl World {
         let device = device(&[]);
         let pd = device.pd().unwrap();
         let (a_cq, b_cq) = (device.cq(64).unwrap(), device.cq(64).unwrap());
-        // M21: both are queue pairs of one device. The peer's domain is its own.
+        // M21: both are queue pairs of one device. The peer has its own domain.
         let other = device.pd().unwrap();
         let a = Qp::new(&other, &a_cq, &a_cq, QpOptions::default()).unwrap();
         let b = Qp::new(&pd, &b_cq, &b_cq, QpOptions::default()).unwrap();
@@ -40,13 +41,13 @@ impl World {
         }
     }
 
-    /// `b` carries a request out.
+    /// `b` executes a request.
     fn run(&self, op: SendOp) -> Status {
         self.b.post_send(&[wr(1, op, NOTHING)]).unwrap();
         complete(&self.b_cq, 1)[0].status
     }
 
-    /// `a` writes to the beginning of what it was told.
+    /// `a` writes to the beginning of the memory of a handle.
     fn write(&self, to: &RemoteMemory, bytes: &[u8]) -> Status {
         let op = SendOp::Write {
             remote: to.place(),
@@ -78,7 +79,7 @@ fn a_window_that_was_taken_back_refuses() {
     for ty in [WindowType::One, WindowType::TwoA, WindowType::TwoB] {
         let world = World::new();
         let mut window = world.pd.window(ty).unwrap();
-        // Bound, taken back and bound again, elsewhere: only the last handle is good.
+        // Bound, unbound and bound again elsewhere: only the last handle is valid.
         let mut handles = Vec::new();
         for round in 0..3 {
             let bound = window.bind(&world.memory, round * 64, 64, Access::REMOTE_WRITE);
@@ -96,7 +97,7 @@ fn a_window_that_was_taken_back_refuses() {
     }
 }
 
-/// M11: the peer gives the window back with the message that says it is done.
+/// M11: the peer invalidates the window with a message.
 #[test]
 fn a_peer_invalidates_with_its_last_message() {
     let world = World::new();
@@ -119,14 +120,14 @@ fn a_peer_invalidates_with_its_last_message() {
         (Status::Success, Some(stag))
     );
     assert_eq!(complete(&world.a_cq, 1)[0].status, Status::Success);
-    // Its owner may bind it again at once; the old handle stays void.
+    // Its owner may bind it again at once; the old handle stays invalid.
     let bound = window.bind(&world.memory, 0, 64, Access::REMOTE_WRITE);
     assert_eq!(world.run(bound.unwrap().0), Status::Success);
     assert_eq!(world.write(&handle, b"late"), Status::RemAccessErr);
     assert_eq!(world.memory.get::<[u8; 4]>(0).unwrap(), *b"all ");
 }
 
-/// A window of type 2 is the queue pair's that bound it, one of type 1 its domain's.
+/// A window of type 2 belongs to the queue pair that bound it, one of type 1 to its domain.
 #[test]
 fn who_may_use_a_window() {
     for (ty, expected) in [
@@ -139,7 +140,7 @@ fn who_may_use_a_window() {
         let bound = window.bind(&world.memory, 0, 64, Access::REMOTE_WRITE);
         let (op, handle) = bound.unwrap();
         assert_eq!(world.run(op), Status::Success);
-        // Another connection into the same domain.
+        // Another connection in the same domain.
         let (pd, cq) = (&world.pd, &world.a_cq);
         let client = Qp::new(pd, cq, cq, QpOptions::default()).unwrap();
         let server = Qp::new(pd, &world.b_cq, &world.b_cq, QpOptions::default()).unwrap();
@@ -158,7 +159,7 @@ fn a_dropped_window_and_dropped_memory_refuse() {
     let (op, handle) = bound.unwrap();
     assert_eq!(world.run(op), Status::Success);
     let stags = world.device.used().stags;
-    // The window keeps its memory.
+    // The window keeps its memory alive.
     let World { memory, .. } = world;
     drop(memory);
     assert_eq!(world.device.used().stags, stags);
@@ -187,7 +188,7 @@ fn what_cannot_be_bound() {
     let other = world.device.pd().unwrap().memory(64, Access::ALL).unwrap();
     let refused = window.bind(&other, 0, 8, Access::REMOTE_READ);
     assert!(matches!(refused, Err(Error::Foreign)));
-    // Bound twice without being taken back: the second request fails, in its turn.
+    // Bound twice without unbinding: the second request fails when it is executed.
     let first = window.bind(&world.memory, 0, 8, Access::REMOTE_READ);
     assert_eq!(world.run(first.unwrap().0), Status::Success);
     let second = window.bind(&world.memory, 8, 8, Access::REMOTE_READ);

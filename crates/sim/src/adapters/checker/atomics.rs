@@ -1,6 +1,5 @@
-//! Atomics are executed once or not at all: each addition owns a bit of its counter, with room for a carry that would betray a second.
-//! It promises that what succeeded was executed, and that results are values the word really had.
-//! It refuses to know in which order different queue pairs came.
+//! Atomics are executed once or not at all: each addition owns a bit of its counter, with a carry bit that reveals a second execution.
+//! What succeeded was executed, and results are values that the word had. The order between different queue pairs is not checked.
 
 use verbena_nic::Status;
 
@@ -21,7 +20,7 @@ fn word(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.try_into().ok()?))
 }
 
-/// What an atomic brought back; nothing if its slot is fresh.
+/// The result of an atomic; `None` if its slot is fresh.
 fn result(record: &Record, op: usize) -> Option<u64> {
     let mut slots = record.slots.iter();
     let slot = slots.position(|s| s.usage == Use::Result(op))?;

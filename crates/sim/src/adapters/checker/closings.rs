@@ -1,6 +1,6 @@
-//! A graceful close of the RDMA Consortium's manners: with nothing outstanding both sides become idle and nobody complains,
-//! with sends outstanding the closing side fails at once. It promises to look at every close that a program asked for.
-//! It refuses to say what becomes of a close among a peer's traffic, which both may win.
+//! Graceful close of the iWARP personality: with nothing outstanding both sides become idle without an event of failure;
+//! with sends outstanding the closing side fails at once. Every close by a program is checked. The outcome of a close during traffic of
+//! the peer is not checked.
 
 use verbena_nic::QpState;
 

@@ -1,6 +1,5 @@
 //! Every request ends once, in posting order, with a status that its circumstances allow (the error table of docs/connections.md).
-//! A pair that nothing happened to promises success for all it was asked.
-//! It refuses to look at memory.
+//! On a pair without faults every request succeeds. Memory is not checked here.
 
 use verbena_nic::Status;
 
@@ -54,7 +53,7 @@ fn name(kind: &Kind) -> &'static str {
     }
 }
 
-/// One completion per signalled or failed request, in posting order.
+/// One completion per signaled or failed request, in posting order.
 fn order(record: &Record, qp: usize) -> Result<(), String> {
     let mut posted = record.ops_of(qp).peekable();
     let mut failed = false;
@@ -84,7 +83,7 @@ fn order(record: &Record, qp: usize) -> Result<(), String> {
         }
         failed |= wc.status != Status::Success;
     }
-    // What an emptied queue pair had not ended is gone without a word.
+    // Unfinished requests of a reset queue pair have no completion.
     let gone = record.qps[qp].over == Some(Over::Emptied);
     for (id, op) in posted.filter(|_| !gone) {
         silent(qp, id, op, failed, lossy)?;
@@ -92,7 +91,7 @@ fn order(record: &Record, qp: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// A request without completion was unsignalled and succeeded; a local one may do so ahead of its turn.
+/// A request without completion was unsignaled and succeeded; a local one may do so ahead of its turn.
 fn silent(qp: usize, id: usize, op: &Op, failed: bool, lossy: bool) -> Result<(), String> {
     let local = matches!(op.kind, Kind::Bind { .. } | Kind::Invalidate { .. });
     if lossy || (!op.signaled && (!failed || local)) {
@@ -109,8 +108,8 @@ fn may_end(record: &Record, id: usize, status: Status) -> bool {
     let qp = &record.qps[op.qp];
     let faults = &record.pairs[qp.pair].faults;
     let disturbed = record.is_disturbed(qp.pair);
-    // The stream ended without a word: it was broken, the peer let go of it or was failed by its program, or damage hides
-    // what the peer said last.
+    // The stream ended without a Terminate: it was reset, the peer closed it or was failed by its program, or damage hides
+    // the last bytes of the peer.
     let broken = [Fault::Reset, Fault::Killed, Fault::Closed, Fault::Failed]
         .iter()
         .any(|f| faults.contains(f))
@@ -118,24 +117,24 @@ fn may_end(record: &Record, id: usize, status: Status) -> bool {
         || is_cut_short(record, op)
         || qp.damage > 0;
     match status {
-        // Where the peer does not say what it executed, even a refused request was accepted before.
+        // Where the peer does not acknowledge execution, even a refused request completed when it was accepted.
         Status::Success => op.bad.is_none() || (!qp.acked && op.bad != Some(Status::LocProtErr)),
         Status::WrFlushErr => disturbed,
         Status::RetryExcErr => broken && qp.roce && qp.reliable,
         Status::RnrRetryExcErr => (qp.impatient || qp.hasty) && op.wants_receive(),
-        // Checksums are all that such a pair can get wrong.
+        // Only a checksum error gives this status.
         Status::GeneralErr => record.qps[qp.peer].damage > 0,
         Status::LocProtErr => op.bad == Some(status) || own_memory_taken(record, op),
         Status::MwBindErr => matches!(op.kind, Kind::Bind { .. }) && own_memory_taken(record, op),
-        // The peer's words are about this request if it acknowledges; without that, they strike the first one that
-        // was not executed, whoever is to blame.
+        // The peer's Terminate is about this request if the peer acknowledges; otherwise it applies to the first one that
+        // was not executed, whichever caused it.
         Status::RemAccessErr | Status::RemInvReqErr => {
             let blamed = |(_, o): (usize, &Op)| peer_refuses(record, o, status);
             peer_refuses(record, op, status)
                 || (!qp.acked && record.ops_of(op.qp).any(blamed))
                 || (may_lose_its_answer(record, op) && record.ops_of(op.qp).any(blamed))
         }
-        // An address beyond the last offset cannot even be asked for.
+        // An address range beyond the last offset cannot be requested.
         Status::LocQpOpErr => op.bad.is_some(),
         // The peer's side failed by itself.
         Status::RemOpErr => disturbed,
@@ -144,15 +143,15 @@ fn may_end(record: &Record, id: usize, status: Status) -> bool {
 }
 
 /// A peer that is in the middle of a request of its own cannot answer before it ends the stream (docs/connections.md):
-/// the blame for a later request then falls on the one that waits for its answer.
+/// the status of a later request is then reported for the one that waits for its answer.
 fn may_lose_its_answer(record: &Record, op: &Op) -> bool {
     let answered = matches!(op.kind, Kind::Read { .. } | Kind::Add { .. } | Kind::Swap);
     let peer = record.qps[op.qp].peer;
     answered && record.ops_of(peer).next().is_some()
 }
 
-/// The peer may have lost the memory of a frame that it had begun, of a request of its own or of an answer to ours: such a
-/// frame cannot be finished, and no word can follow it.
+/// The peer may have lost the memory of a frame that it had begun, of a request of its own or of a response: such a
+/// frame cannot be finished, and nothing can follow it.
 fn is_cut_short(record: &Record, op: &Op) -> bool {
     let peer = record.qps[op.qp].peer;
     let read = |o: &Op| matches!(o.kind, Kind::Read { .. });

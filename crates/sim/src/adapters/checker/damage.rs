@@ -1,6 +1,6 @@
-//! Nothing that came behind damaged bytes is believed: no request posted after the damage arrives, whatever it was.
-//! It promises that checksums are looked at before anything is placed, delivered or answered; what memory holds is checked elsewhere.
-//! It refuses to say how the damaged side ends: a damaged length may make it wait for bytes that never come.
+//! Nothing behind damaged bytes is accepted: no request posted after the damage arrives.
+//! Checksums are verified before anything is placed, delivered or answered; memory is checked elsewhere. How the damaged side ends is
+//! not checked: a damaged length may make it wait for bytes that never arrive.
 
 use verbena_nic::Status;
 

@@ -1,6 +1,6 @@
-//! Messages are delivered once and in order: what a queue pair received is the beginning of what its peer sent it.
-//! Where success means that the peer has it, the peer has it; a message that was refused to the end was never delivered.
-//! It refuses to know statuses of receives; [`super::receives`] does.
+//! Messages are delivered once and in order: what a queue pair received is a prefix of what its peer sent it.
+//! Where success means that the peer has executed a request, the message was delivered; a refused message never was. The statuses of
+//! receives are checked in [`super::receives`].
 
 use verbena_nic::{Status, Wc, WcOp};
 
@@ -11,7 +11,7 @@ use crate::adapters::record::{Kind, Record};
 #[derive(Debug)]
 pub(super) struct Message<'a> {
     pub(super) op: usize,
-    /// What a receive holds; nothing for immediate data alone.
+    /// The bytes in the receive; `None` for immediate data alone.
     pub(super) payload: Option<&'a [u8]>,
     len: usize,
     immediate: bool,
@@ -24,7 +24,7 @@ pub(super) fn check(record: &Record) -> Result<(), String> {
     Ok(())
 }
 
-/// Everything that queue pair `qp` was sent.
+/// All messages sent to queue pair `qp`.
 pub(super) fn messages(record: &Record, qp: usize) -> Vec<Message<'_>> {
     let mut out = Vec::new();
     let sender = record.qps[qp].peer;
@@ -39,7 +39,7 @@ pub(super) fn messages(record: &Record, qp: usize) -> Vec<Message<'_>> {
             Kind::Send {
                 payload, immediate, ..
             } => {
-                // V7: towards a peer without the feature, the immediate data is a message of its own.
+                // V7: towards a peer without the feature, the immediate data is a separate message.
                 let together = record.qps[sender].send_imm;
                 out.push(Message {
                     op,
@@ -111,7 +111,7 @@ fn arrivals(record: &Record, qp: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// The first half of a request may be delivered without the second.
+/// The first of two messages of a request may be delivered without the second.
 fn two_parts(sent: &[Message<'_>], message: &Message<'_>) -> bool {
     sent.iter().filter(|m| m.op == message.op).count() > 1
 }

@@ -1,6 +1,5 @@
-//! After everything was failed and given up, nothing is left: no request, no receive, no entry of a table.
-//! It promises that no completion came for something that does not exist.
-//! It refuses to look at what happened before.
+//! After everything was failed and deregistered nothing is left: no request, no receive, no entry of a table.
+//! No completion was for an object that does not exist.
 
 use crate::adapters::record::Record;
 

@@ -1,25 +1,25 @@
-//! What queue pairs that were emptied left behind in receives of a shared queue.
-//! Such a receive goes back with the beginning of a message in it, and whoever takes it next overwrites only as much as
-//! its own message holds. It refuses to forgive more: each byte is of a message that was under way then, or fresh.
+//! What queue pairs that were reset left behind in receives of a shared queue.
+//! Such a receive is returned with the beginning of a message in it, and the next queue pair overwrites only as much as
+//! its own message is long. Every byte is of a message that was under way then, or fresh.
 
 use verbena_nic::Status;
 
 use super::delivery::messages;
 use crate::adapters::record::{FRESH, Over, Queue, Record};
 
-/// The messages of which a part may be left in receives of `queue`; of a receive of its own nobody else gets to see any.
+/// The messages of which a part may be left in receives of `queue`; receives of a queue pair's own queue are not reused.
 pub(super) fn of(record: &Record, queue: Queue) -> Vec<&[u8]> {
     let Queue::Shared(srq) = queue else {
         return Vec::new();
     };
     let mut left = Vec::new();
     for (at, qp) in record.qps.iter().enumerate() {
-        // Without InfiniBand's manners it was failed first, which flushed what it was filling.
+        // With the iWARP personality it was failed first, which flushed the receive it was filling.
         if qp.srq != Some(srq) || qp.over != Some(Over::Emptied) || !qp.roce {
             continue;
         }
         let whole = qp.received.iter().filter(|w| w.status == Status::Success);
-        // It was filling the message after those that came whole; where some never come, or come unseen, a later one.
+        // It was filling the message after those received whole; where messages may be lost or their completions are, a later one.
         let gaps = !qp.reliable || qp.lossy[1];
         let under_way = if gaps { usize::MAX } else { 1 };
         let sent = messages(record, at).into_iter();
@@ -29,8 +29,8 @@ pub(super) fn of(record: &Record, queue: Queue) -> Vec<&[u8]> {
     left
 }
 
-/// From `at` on, `held` shows what is `left` and then only fresh bytes. Each part begins where a later message ended: it
-/// lies under that one.
+/// Whether from `at` on `held` consists of what is `left` and then only of fresh bytes. Each part begins where a later message ended,
+/// which overwrote its beginning.
 pub(super) fn explain(held: &[u8], mut at: usize, left: &[&[u8]]) -> bool {
     while held[at..].iter().any(|b| *b != FRESH) {
         let longest = left.iter().map(|payload| common(held, payload, at)).max();

@@ -1,6 +1,5 @@
-//! A shared receive queue tells that it runs low once per arming, when a receive is taken and fewer than the limit are left.
-//! It promises that no event comes without an arming, none twice, and none that was due is missing.
-//! It refuses to know who took the receive.
+//! A shared receive queue raises its limit event once per arming, when a receive is taken and fewer than the limit are left.
+//! No event is raised without an arming or twice, and none that was due is missing.
 
 use crate::adapters::record::Record;
 

@@ -1,6 +1,6 @@
 //! Every byte of every region is explained: written by its program, by the one request that owns its slot, or fresh.
-//! Memory that was taken back promises not to change any more from the moment its owner knew.
-//! It refuses to know words that atomics change, [`super::atomics`] does, and cells, [`super::order`] does.
+//! Revoked memory does not change after its owner knew. Words that atomics change are checked in [`super::atomics`], cells in
+//! [`super::order`].
 
 use verbena_nic::Status;
 
@@ -88,8 +88,8 @@ fn target(
     }
 }
 
-/// A receive that took no message holds at most the beginning of one that was meant for its queue; under it, if the queue
-/// is shared, what others left.
+/// A receive without a message holds at most the beginning of one that was for its queue and, if the queue
+/// is shared, behind it what other queue pairs left.
 fn receive(
     record: &Record,
     supply: usize,

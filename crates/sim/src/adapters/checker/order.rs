@@ -1,5 +1,5 @@
 //! Requests of a queue pair take effect in posting order: a read returns what the requests before it left and nothing of a later
-//! one, and nothing behind a refused request takes effect. Only reliable connections are looked at, and only the record.
+//! one, and nothing behind a refused request takes effect. Only reliable connections are checked.
 
 use verbena_nic::Status;
 
@@ -49,7 +49,7 @@ fn reads(record: &Record, cell: &Cell) -> Result<(), String> {
     Ok(())
 }
 
-/// Which request may have written a byte that a read should not have seen.
+/// The request that may have written a byte that a read should not have returned.
 fn author(cell: &Cell, at: usize, byte: u8, reader: usize) -> String {
     let wrote = cell.uses.iter().rev().find_map(|usage| match usage {
         CellUse::Write {
@@ -69,7 +69,7 @@ fn author(cell: &Cell, at: usize, byte: u8, reader: usize) -> String {
     }
 }
 
-/// In the end the cell holds what its writes left; where the connection may have been cut, a part of that.
+/// At the end the cell holds what its writes left; after a fault, any of their bytes.
 fn end(record: &Record, cell: &Cell) -> Result<(), String> {
     let (held, disturbed) = (
         record.bytes_of(cell.slot),
@@ -99,7 +99,7 @@ fn end(record: &Record, cell: &Cell) -> Result<(), String> {
     }
 }
 
-/// No request behind a refused one has left a trace.
+/// No request behind a refused one had an effect.
 fn behind(record: &Record, refused: usize) -> Result<(), String> {
     let qp = record.ops[refused].qp;
     for (op, entry) in record.ops_of(qp).filter(|(op, _)| *op > refused) {

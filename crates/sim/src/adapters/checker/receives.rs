@@ -1,6 +1,5 @@
-//! Every receive is consumed or flushed once; a queue's own receives in posting order, shared ones by whoever took them.
-//! It promises that none is lost and none is doubled, whatever happened to the queue pairs.
-//! It refuses to look at what arrived.
+//! Every receive is consumed or flushed once: those of a queue pair in posting order, shared ones by any queue pair of the queue.
+//! None is lost and none completes twice, whatever happened to the queue pairs. What arrived is checked elsewhere.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +34,7 @@ pub(super) fn check(record: &Record) -> Result<(), String> {
             last = Some(wc.id);
             let area = record.slots[supply.slot].area;
             let allowed = match wc.status {
-                // Immediate data touches no memory.
+                // Immediate data alone accesses no memory.
                 Status::Success => !supply.foreign || wc.op == WcOp::ReceiveWriteImm,
                 Status::WrFlushErr => true,
                 Status::LocProtErr => supply.foreign || record.is_doubtful(Touch::Local(area)),
@@ -56,7 +55,7 @@ fn was_sent_too_much(record: &Record, sender: usize) -> bool {
     record.ops_of(sender).any(|(_, op)| too_long(op))
 }
 
-/// Receives of a queue pair all end; it was failed at the end.
+/// All receives of a queue pair end; it was failed at the end.
 fn missing(record: &Record, seen: &BTreeSet<u64>) -> Result<(), String> {
     for (id, supply) in record.supplies.iter().enumerate() {
         if let Queue::Own(qp) = supply.queue
@@ -70,7 +69,7 @@ fn missing(record: &Record, seen: &BTreeSet<u64>) -> Result<(), String> {
     Ok(())
 }
 
-/// What was posted to a shared queue was taken or is still there.
+/// Every receive posted to a shared queue was taken or is still there.
 fn shared(record: &Record) -> Result<(), String> {
     for (srq, left) in record.shared_left.iter().enumerate() {
         let here = |s: &&Supply| s.queue == Queue::Shared(srq);

@@ -1,6 +1,5 @@
-//! Each judge is shown a good record and a damaged one.
-//! They promise that a law is really looked after: the damage is found by the judge whose law it breaks.
-//! They know records only.
+//! Each checker is run on a valid record and on a falsified one.
+//! The error must be found by the checker whose rule it breaks.
 
 use verbena_nic::Wc;
 
@@ -8,10 +7,10 @@ use super::*;
 use crate::adapters::record::{CellUse, FRESH, Use};
 use crate::adapters::{play, play_with_cells};
 
-/// Damages a record; false if it has nothing to damage.
+/// Falsifies a record; false if that is not possible with this one.
 type Damage = fn(&mut Record) -> bool;
 
-/// The damage is done to records of the first seeds that can take it, and the judge objects to each.
+/// Falsifies the records of the first seeds where possible; the checker must report each.
 fn finds(judge: &str, damage: Damage) {
     finds_in(play, judge, damage);
 }
@@ -134,7 +133,7 @@ fn a_receive_that_never_ended_or_ended_twice() {
             return false;
         };
         record.qps[qp].received.pop();
-        // A neighbour of the shared queue that lost completions would excuse it.
+        // Lost completions of another queue pair of the shared queue would excuse it.
         !record.qps.iter().any(|q| q.lossy[1])
     });
     finds("receives", |record| {
@@ -202,7 +201,7 @@ fn a_damaged_message() {
     });
 }
 
-/// What nobody left there, behind a message, in memory that belongs to its receive.
+/// Bytes that no message left, behind a message, in the memory of its receive.
 #[test]
 fn bytes_behind_a_message_that_nobody_left_there() {
     finds("delivery", |record| {
@@ -220,7 +219,7 @@ fn bytes_behind_a_message_that_nobody_left_there() {
     });
 }
 
-/// Parts of two messages, each under a later and shorter one, then fresh bytes; and nothing else.
+/// Parts of two messages, each behind a later and shorter one, then fresh bytes; and nothing else.
 #[test]
 fn what_was_left_in_a_receive_explains_only_itself() {
     let left: [&[u8]; 2] = [b"abcdefgh", b"ABCDEFGH"];
@@ -485,7 +484,7 @@ fn a_one_touch_window_that_was_written_twice() {
     });
 }
 
-/// The read of a cell that succeeded and has a write behind it.
+/// A read of a cell that succeeded, with a later write.
 fn overtaken(record: &Record) -> Option<(usize, usize, u8)> {
     for cell in &record.cells {
         for (i, usage) in cell.uses.iter().enumerate() {

@@ -1,6 +1,5 @@
-//! A one-touch window takes one message, whoever tries and however often (M9).
-//! It promises to find a second one by its bytes, be it whole or a part.
-//! It refuses to know who was told what; completions and deliveries are judged elsewhere.
+//! A one-touch window takes one message, however many peers try (M9).
+//! A second one is found by its bytes, whole or in part. Completions and deliveries are checked elsewhere.
 
 use crate::adapters::record::{FRESH, Record, Slot, Touch, Use};
 

@@ -1,5 +1,5 @@
-//! Memory that the requests of one queue pair write and read again, as it is written down.
-//! Nothing else uses it, so the order of requests says what each read returns.
+//! The record of memory that the requests of one queue pair write and read repeatedly.
+//! Nothing else uses it, so the order of requests determines what each read returns.
 
 /// Memory that the requests of one queue pair write and read, and nothing else does.
 #[derive(Debug, Clone)]
@@ -8,7 +8,7 @@ pub struct Cell {
     pub qp: usize,
     /// The memory.
     pub slot: usize,
-    /// What it held first.
+    /// Its initial contents.
     pub first: Vec<u8>,
     /// What was posted, in posting order.
     pub uses: Vec<CellUse>,
@@ -21,18 +21,18 @@ pub enum CellUse {
     Write {
         /// The request.
         op: usize,
-        /// Where in the cell.
+        /// Offset in the cell.
         at: usize,
-        /// What.
+        /// The bytes.
         bytes: Vec<u8>,
     },
     /// Reads.
     Read {
         /// The request.
         op: usize,
-        /// Where in the cell.
+        /// Offset in the cell.
         at: usize,
-        /// Where the bytes go.
+        /// The sink.
         slot: usize,
     },
 }

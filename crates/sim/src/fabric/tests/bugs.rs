@@ -1,6 +1,6 @@
-//! Stories of bugs that adapter worlds found, each as short as it can be told.
-//! They promise that the behaviour stays right, whatever the generators draw in the future.
-//! The seeds that found them are named where there was one.
+//! Bugs that simulations of adapters found, each as a minimal scenario.
+//! The behaviour is checked independently of what the generators draw in the future. The seeds that found them are named where there
+//! was one.
 
 use verbena_nic::{Event, Personality, QpType};
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::link::{Chunks, LinkOptions};
 use crate::rng::Ratio;
 
-/// An iWARP sender has forgotten a message when it is told that no receive was there: it must not be told so.
+/// An iWARP sender has no copy of a message when an RNR arrives: it must not get one.
 #[test]
 fn a_message_of_an_iwarp_sender_waits_for_its_receive_and_is_not_lost() {
     let mut fabric = Fabric::new(6);
@@ -33,7 +33,7 @@ fn a_message_of_an_iwarp_sender_waits_for_its_receive_and_is_not_lost() {
     assert_eq!(statuses(&fabric.received(qps[1])), [(9, Status::Success)]);
 }
 
-/// Two clients wait for one receive; the first in line goes away before it takes the one it was promised.
+/// Two clients wait for one receive; the first one leaves before it takes the receive assigned to it.
 fn promised_receive_is_inherited(leave: impl Fn(&mut Fabric, QpId, ConnectionId)) {
     let mut fabric = Fabric::new(7);
     let (server, client) = (fabric.host(), fabric.host());
@@ -88,7 +88,7 @@ fn a_broken_connection_leaves_its_promised_receive_to_the_next_in_line() {
     promised_receive_is_inherited(|fabric, _, connection| fabric.reset(connection));
 }
 
-/// RC: an unreliable connection drops what finds no receive; it must not stand in the line of those who wait.
+/// RC: an unreliable connection drops a message without a receive; it must not wait in the queue for one.
 #[test]
 fn an_unreliable_queue_pair_does_not_wait_for_a_shared_receive() {
     let mut fabric = Fabric::new(8);
@@ -141,7 +141,7 @@ fn an_unreliable_queue_pair_does_not_notice_that_its_peer_is_gone() {
     assert_eq!(fabric.queue_pair(qps[0]).state(), QpState::Rts);
 }
 
-/// A receive that was claimed must end, on an unreliable connection too (adapter seed 543: it was forgotten).
+/// A receive that was claimed must end, on an unreliable connection too (adapter seed 543: it was lost).
 #[test]
 fn a_receive_in_bad_memory_ends_on_an_unreliable_connection() {
     let mut fabric = Fabric::new(10);
@@ -204,7 +204,7 @@ fn immediate_data_of_a_dropped_write_is_dropped() {
     assert_eq!((received[0].immediate, received[0].len), (Some(2), 50));
 }
 
-/// A failure found while a message is half received must not forget its receive (adapter seed 4482).
+/// A violation while a message is half received must not lose its receive (adapter seed 4482).
 #[test]
 fn a_claimed_receive_is_flushed_whatever_the_violation() {
     let mut fabric = Fabric::new(12);
@@ -219,7 +219,7 @@ fn a_claimed_receive_is_flushed_whatever_the_violation() {
         scatter: &scatter,
     };
     fabric.post_receive(qps[1], &wr).unwrap();
-    // The read is refused while the message behind it is half there.
+    // The read is refused while the message behind it is half received.
     let outside = SendOp::Read {
         remote: remote(&memory[1], 4000),
         local_invalidate: None,
@@ -246,7 +246,7 @@ fn slow() -> ConnectOptions {
     }
 }
 
-/// What a standard peer said before it closed is heard, although the message in front waits for a receive.
+/// What a standard peer sent before it closed is received, although the message in front waits for a receive.
 #[test]
 fn a_peer_that_closes_behind_a_waiting_message_is_heard_out() {
     let mut fabric = Fabric::new(13);
@@ -294,7 +294,7 @@ fn a_read_that_cannot_invalidate_ends_its_queue_pair() {
     assert_eq!(fabric.queue_pair(qps[0]).state(), QpState::Err);
 }
 
-/// An answer acknowledges what stands before its request, even if the frame behind it in the same bytes is damaged.
+/// A response acknowledges what precedes its request, even if the next frame in the same bytes is damaged.
 #[test]
 fn what_was_acknowledged_before_damage_has_succeeded() {
     let mut seen = 0;
@@ -317,7 +317,7 @@ fn what_was_acknowledged_before_damage_has_succeeded() {
             remote: remote(memory, 0),
             immediate: None,
         };
-        // Their write stands behind the answer that they owe, in the same bytes.
+        // The peer's write follows the response that it owes, in the same bytes.
         post(&mut fabric, qps[0], 1, write(&memory[1]), &memory[0], 100);
         post(&mut fabric, qps[0], 2, read(&memory[1]), &memory[0], 8);
         post(&mut fabric, qps[1], 3, write(&memory[0]), &memory[1], 1000);
@@ -331,7 +331,7 @@ fn what_was_acknowledged_before_damage_has_succeeded() {
     assert!(seen > 0, "no damage right behind an answer");
 }
 
-/// A stall keeps back what is under way, not what came before it and waited for a receive: a run is not over while that can be
+/// A stall delays what is under way, not what arrived before it and waited for a receive: a run is not over while that can be
 /// read. Seeds 7255756 and 7312465: what looked like a forgotten request was a fabric that had stopped.
 #[test]
 fn a_stall_does_not_keep_back_what_came_before_it() {
@@ -344,7 +344,7 @@ fn a_stall_does_not_keep_back_what_came_before_it() {
     options.sides[0].terms.extensions = false;
     let connection = fabric.connect_with(qps[0], qps[1], options);
     fabric.run();
-    // The message has no receive, so that the read behind it is not read from the stream.
+    // The message has no receive, so that the read behind it is not taken from the stream.
     post(&mut fabric, qps[0], 1, SEND, &memory[0], 10);
     fabric.run_for(Duration::from_millis(1));
     post(&mut fabric, qps[0], 2, read(&memory[1]), &memory[0], 10);

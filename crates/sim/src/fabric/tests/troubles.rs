@@ -1,5 +1,5 @@
-//! One story for each trouble that adapter worlds draw beyond broken connections: that it does happen, and how it is judged.
-//! They promise the statuses of docs/connections.md, both sides of each.
+//! One scenario for each fault of the simulations of adapters other than reset connections: that it occurs, and its outcome.
+//! The statuses of both sides are those of docs/connections.md.
 
 use verbena_mem::{Access, Bind, Pd, Policy, WindowType};
 use verbena_nic::{Event, Personality};
@@ -10,7 +10,7 @@ use crate::rng::Ratio;
 
 const PATTERN: [u8; 100] = [0x5A; 100];
 
-/// Two joined queue pairs with some memory each.
+/// Two connected queue pairs with some memory each.
 struct Two {
     fabric: Fabric,
     hosts: [HostId; 2],
@@ -361,7 +361,7 @@ fn memory_of_another_domain_is_refused_on_either_side_and_to_receives() {
     assert_eq!(far.read(0, 100), [0; 100]);
 }
 
-/// `roce`: a draining queue pair finishes what it began, keeps what it is given, and goes on where it stopped.
+/// RoCE: a draining queue pair finishes what it began, keeps what is posted, and continues where it stopped.
 #[test]
 fn a_queue_pair_drains_under_traffic_and_goes_on() {
     let mut connect = ConnectOptions::default();

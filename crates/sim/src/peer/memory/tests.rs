@@ -1,6 +1,5 @@
-//! The naive memory refuses what it must: it is the measure of cleverer ones, so its own edges are tested here.
-//! It promises one fault per reason, and no byte moved by a refused access.
-//! Nothing here knows the wire.
+//! The simple memory refuses what it must; others are compared with it, so its limits are tested here.
+//! Each reason has one fault, and a refused access moves no byte.
 
 use verbena_stream::AccessFault;
 use verbena_wire::rdmap::AtomicOp;

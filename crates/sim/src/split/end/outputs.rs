@@ -1,6 +1,6 @@
-//! What a session says to do, done over the channels: the carrier of a split world.
-//! It promises one request of a channel for each message and packet, from memory that is left alone until it completes.
-//! It refuses to keep anything back: a queue that is full means that credit was overdrawn.
+//! Executes the outputs of a session over its channels: the carrier of the simulation.
+//! Each message and packet is one request of a channel, from memory that is not changed until it completes. A full queue is an error:
+//! credit was exceeded.
 
 use verbena_cells::{AddressSegment, ControlSegment, Descriptor, Operation};
 use verbena_nic::wr::{Data, Flags, Remote, Sge};
@@ -80,7 +80,7 @@ impl End {
         }
     }
 
-    /// A packet is handed to its channel; says where its bytes are.
+    /// Records that a packet is handed to its channel; returns the place of its bytes.
     fn leave(&mut self, packet: Packet, form: Form, here: &mut Here<'_>) -> Result<usize, String> {
         let source = self.sources.get(&packet).copied();
         let Source { place, number } = source.ok_or_else(|| format!("no packet {packet}"))?;

@@ -1,6 +1,5 @@
-//! What the program at an end does: it lends pools, sends packets, asks, gives back, takes pools away, and notices silence.
-//! It promises to keep to the rules of sessions, so that whatever they refuse is their fault, and in peace to want nothing more.
-//! It refuses to know the peer's program.
+//! The program at an end: it lends pools, sends packets, makes requests, gives elements back, takes pools back, and detects silence.
+//! It keeps the rules of sessions, so that whatever they refuse is an error. In the quiet phase it begins nothing more.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -15,44 +14,44 @@ use super::super::memory::Memory;
 use super::{ELEMENTS, EMPTY, End, Here, PLACE, POOLS, SIZE, Source};
 use crate::rng::Ratio;
 
-/// Requests that may wait, of which releases and flushes need a few.
+/// Limit of outstanding requests, of which releases and flushes need a few.
 const REQUESTS: usize = 6;
 
-/// Chances per tick.
+/// Probabilities per tick.
 const GIVE_BACK: Ratio = Ratio::per_mille(700);
 const REQUEST: Ratio = Ratio::per_mille(60);
 const FLUSH: Ratio = Ratio::per_mille(15);
 const RELEASE: Ratio = Ratio::per_mille(8);
 const LEND: Ratio = Ratio::per_mille(30);
-/// The program does not look for a while, and so many microseconds at most: credit is all that holds the peer back.
+/// The program is idle for a while, at most this many microseconds: only credit limits the peer.
 const SLEEP: Ratio = Ratio::per_mille(20);
 const SLEEPS: u64 = 4000;
-/// It asks as much as it may at once.
+/// It makes as many requests at once as it may.
 const BURST: Ratio = Ratio::per_mille(20);
-/// A channel that loses is refreshed so often, even if something comes: what was lost may be a request, or a pool, of which
-/// the packets of the other direction know nothing.
+/// A channel that may lose cells is refreshed at this interval, even if something arrives: a lost request or pool is not visible
+/// from the packets of the other direction.
 const REFRESH: Duration = Duration::from_millis(8);
-/// A peer that says nothing for so long is asked something, and for so much longer is gone.
+/// A peer that is silent for this long is probed, and considered gone after the second limit.
 const PROBE: Duration = Duration::from_millis(40);
 const GONE: Duration = Duration::from_millis(400);
 
-/// The program's books.
+/// The state of the program.
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) memories: BTreeMap<u32, Memory>,
-    /// Elements of ours that hold packets.
+    /// Own elements that hold packets.
     held: Vec<(u32, u32)>,
     /// The peer's pools, with the size of their elements.
     lent: BTreeMap<u32, u32>,
-    /// Requests, with the answers that they will get.
+    /// Requests, with the expected answers.
     asked: BTreeMap<u64, Vec<u8>>,
     next_pool: u32,
-    /// When something came last, and when we refreshed last.
+    /// The times of the last arrival and of the last refresh.
     pub(super) heard: Time,
     refreshed: Time,
-    /// It does not look before.
+    /// It is idle until then.
     pub(super) wakes: Time,
-    /// Packets that came since everything is well.
+    /// Packets that arrived since the faults ended.
     fresh: u64,
     answers: u64,
 }
@@ -75,12 +74,12 @@ impl Program {
     }
 }
 
-/// What an end is to do.
+/// What an end has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Mood {
     /// Everything that programs do.
     Busy,
-    /// Everything is given back and nothing begun.
+    /// Everything is given back and nothing is begun.
     Quiet,
 }
 
@@ -101,22 +100,22 @@ impl End {
         self.program.lent.keys().next().copied()
     }
 
-    /// The program does not look.
+    /// Whether the program is idle.
     pub(super) fn sleeps(&self, now: Time) -> bool {
         now < self.program.wakes
     }
 
-    /// Everything is well from now on.
+    /// The faults have ended: restarts the count of packets.
     pub(in super::super) fn begin_again(&mut self) {
         self.program.fresh = 0;
     }
 
-    /// Packets and answers come.
+    /// Whether packets and answers arrive.
     pub(in super::super) fn makes_progress(&self) -> bool {
         self.program.fresh >= 5 && self.program.answers > 0
     }
 
-    /// Nothing is lent, borrowed, held, asked or under way.
+    /// Whether nothing is lent, borrowed, held, requested or under way.
     pub(in super::super) fn is_done(&self) -> bool {
         let Program {
             memories,
@@ -131,12 +130,12 @@ impl End {
         session && borrowed && whole && held.is_empty() && memories.values().all(|m| m.freed)
     }
 
-    /// Nobody has said anything for long.
+    /// Whether the peer was silent for too long.
     pub(in super::super) fn is_alone(&self, now: Time) -> bool {
         now.since(self.program.heard) > GONE
     }
 
-    /// What is open still, for people.
+    /// What is still open, for people.
     pub(in super::super) fn state(&self) -> String {
         let Program {
             memories,
@@ -174,7 +173,7 @@ impl End {
                 let place = source
                     .ok_or_else(|| format!("packet {packet} left twice"))?
                     .place;
-                // Whoever reads it from now on reads something else.
+                // A later read of these bytes would be detected.
                 self.outbox.write(place * PLACE, &[EMPTY; PLACE]);
                 self.free.push(place);
             }
@@ -208,7 +207,7 @@ impl End {
         Ok(())
     }
 
-    /// Time for the program to do something.
+    /// Lets the program act.
     pub(in super::super) fn tick(&mut self, mood: Mood, here: &mut Here<'_>) -> Result<(), String> {
         if !self.is_open() || self.sleeps(here.now) {
             return Ok(());
@@ -251,7 +250,7 @@ impl End {
         if here.rng.chance(RELEASE)
             && let Some(pool) = self.program.lent.keys().next().copied()
         {
-            // Refused if it is leaving already.
+            // Fails if it is already being released.
             let _ = self.session.release(pool);
         }
         Ok(())
@@ -265,9 +264,9 @@ impl End {
         self.flush(here, POOLS + 1)
     }
 
-    /// There is always a pool, of other sizes each time; where pools are memory, sometimes several.
+    /// Keeps at least one pool lent, of random sizes; where pools are memory, sometimes several.
     fn lend_some(&mut self, here: &mut Here<'_>) -> Result<(), String> {
-        // A session remembers a pool until the last element is given back.
+        // A session keeps a pool until its last element is given back.
         let held = |m: &Memory| {
             let mut held = self.program.held.iter();
             held.any(|(pool, _)| *pool == m.pool.reference)
@@ -289,7 +288,7 @@ impl End {
             self.program.memories.insert(reference, memory);
             let advertised = self.session.advertise(&[pool]);
             advertised.map_err(|e| format!("{}: {e}", self.name))?;
-            // Descriptors come before the message that lends them.
+            // Descriptors are posted before the message that lends them.
             self.post_receives(here)?;
             pools += 1;
         }
@@ -340,7 +339,7 @@ impl End {
         self.drain(here)
     }
 
-    /// Takes some pools back; those that are leaving already refuse.
+    /// Takes some pools back; has no effect on those that are already being taken back.
     fn flush(&mut self, here: &mut Here<'_>, most: usize) -> Result<(), String> {
         let memories = self.program.memories.values();
         let own: Vec<u32> = memories
@@ -354,7 +353,7 @@ impl End {
     }
 }
 
-/// What the configuration service says to this.
+/// The answer of the configuration service.
 fn answer(data: &[u8]) -> Vec<u8> {
     data.iter().rev().map(|byte| !byte).collect()
 }

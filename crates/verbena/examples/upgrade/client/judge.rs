@@ -1,5 +1,5 @@
-//! One client: requests by message, reads and additions beside them, each judged by what must be true.
-//! It promises that its model of the two keys it owns knows every answer in advance. It refuses to share them.
+//! One client: requests by message, with reads and atomic additions meanwhile, each compared with a model.
+//! No other client writes the two keys of this one, so that the model predicts every answer.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -14,20 +14,20 @@ use crate::words::{
     ADD, CELL, Cell, GET, KEYS, PUT, Result, WORDS, from_bytes, slot, take, to_bytes,
 };
 
-/// Requests under way.
+/// Outstanding requests.
 const WINDOW: u64 = 8;
-/// Requests to one key before it is the other's turn. Meanwhile nobody writes the other one, and it can be read.
+/// Requests to one key before the other's turn. Meanwhile the other one is not written, and can be read.
 const BLOCK: u64 = 32;
-/// How long without any answer is a failure.
+/// A client without an answer for this long fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Numbers of requests: what they are, and a place.
+/// Ids of requests: kind and place.
 const SEND: u64 = 0;
 const RECEIVE: u64 = 1 << 8;
 const READ: u64 = 2 << 8;
 const PLUS: u64 = 3 << 8;
 
-/// Places in the client's memory, by cells: requests, replies, what is read, what was there before an addition.
+/// Places in the client's memory, in cells: requests, replies, the slot read, the word before an addition.
 const REPLIES: u64 = WINDOW;
 const SLOT: u64 = 2 * WINDOW;
 const WORD: u64 = SLOT + 1;
@@ -36,7 +36,7 @@ fn place(cell: u64) -> usize {
     cell as usize * CELL
 }
 
-/// A key as it must be.
+/// The expected state of a key.
 #[derive(Debug, Clone, Copy, Default)]
 struct Key {
     version: u64,
@@ -50,14 +50,14 @@ pub(super) struct Session {
     table: RemoteMemory,
     index: u64,
     keys: [Key; KEYS as usize],
-    /// Answers that must come, in this order.
+    /// Answers expected, in this order.
     expected: VecDeque<Cell>,
     sent: u64,
     answered: u64,
-    /// What a read under way must find.
+    /// Expected result of the outstanding read.
     reading: Option<Cell>,
     adding: bool,
-    /// It has told that it is at work.
+    /// It has reported that it is running.
     warm: bool,
     last: Option<(u64, Instant)>,
     seen: Seen,
@@ -67,7 +67,7 @@ pub(super) struct Session {
 struct Lost(String);
 
 impl Session {
-    /// Comes, loads the server until it is over or so many requests are answered, and goes.
+    /// Connects, loads the server until the end or the given number of answers, and disconnects.
     pub(super) fn run(
         device: &Device,
         to: SocketAddr,
@@ -142,7 +142,7 @@ impl Session {
             let stopping = over() || self.sent >= limit;
             let posted = if stopping { Ok(()) } else { self.ask() };
             if let Err(error) = posted {
-                // The completions say why.
+                // The completions have the reason.
                 let lost = self.drain(&mut some)?;
                 return Ok(Err(lost.unwrap_or(Lost(format!("not posted: {error}")))));
             }
@@ -167,7 +167,7 @@ impl Session {
         }
     }
 
-    /// Why nothing can be posted any more.
+    /// The reason why posting failed, from the completions.
     fn drain(&mut self, some: &mut [Wc]) -> Result<Option<Lost>> {
         let n = take(&self.cq, some, Duration::from_millis(500))?;
         for wc in &some[..n] {
@@ -178,7 +178,7 @@ impl Session {
         Ok(None)
     }
 
-    /// As much as may be under way.
+    /// Posts requests up to the window.
     fn ask(&mut self) -> Result<()> {
         while self.sent < self.answered + WINDOW {
             if self.sent.is_multiple_of(BLOCK) && self.reading.is_some() {
@@ -245,7 +245,7 @@ impl Session {
         Ok(self.qp.post_send(&[wr]).map_err(|(_, error)| error)?)
     }
 
-    /// One completion: what came must be what the model says.
+    /// Compares one completion with the model.
     fn judge(&mut self, wc: &Wc) -> Result<std::result::Result<(), Lost>> {
         if wc.status != Status::Success {
             let cause = self.qp.view().cause;
@@ -258,7 +258,7 @@ impl Session {
                 self.memory.read_at(place(REPLIES + part), &mut bytes)?;
                 self.answer(from_bytes(&bytes), part)?;
                 receive(&self.qp, &self.memory, part).or_else(|error| match self.qp.state() {
-                    // Its completions are about to say why.
+                    // Its completions are about to tell the reason.
                     QpState::Rts => Err(error),
                     _ => Ok(()),
                 })?;

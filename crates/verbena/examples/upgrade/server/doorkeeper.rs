@@ -1,5 +1,5 @@
-//! Who waits at the hatch, on a thread of its own: a visitor that says nothing holds up nobody else.
-//! It promises one successor at a time. It refuses to decide about it.
+//! Waits at the handover socket on its own thread, so that a process that connects and sends nothing does not delay the server.
+//! One successor at a time is passed to the server.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -9,7 +9,7 @@ use verbena::{Hatch, Successor};
 
 use crate::words::Result;
 
-/// How long the predecessor may take to leave the place.
+/// How long the previous process may take to close the socket.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) struct Doorkeeper {
@@ -31,17 +31,17 @@ impl Doorkeeper {
         })
     }
 
-    /// A successor that came.
+    /// A successor that has connected.
     pub(super) fn come(&self) -> Option<Successor> {
         self.come.try_recv().ok()
     }
 
-    /// It did not take over: the next one may.
+    /// It did not take over: accept the next one.
     pub(super) fn go_on(&self) {
         let _ = self.go_on.send(true);
     }
 
-    /// It did: the place is free when this returns.
+    /// It did: the socket is closed when this returns.
     pub(super) fn close(self) {
         let _ = self.go_on.send(false);
         let _ = self.thread.join();
@@ -57,7 +57,7 @@ fn keep(path: &std::path::Path, come: &Sender<Successor>, go_on: &Receiver<bool>
                 println!("no successor can come: {error}");
                 return;
             }
-            // Whoever was here before is about to leave.
+            // The previous process is about to close it.
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
     };

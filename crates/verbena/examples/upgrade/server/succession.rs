@@ -1,5 +1,5 @@
-//! From one process to the next: what the old one gives, and what the new one begins with.
-//! It promises that nobody who came before is left out. It refuses to hold up an upgrade for those who never finish coming.
+//! The handover from one server process to the next: what the old one gives, and what the new one starts with.
+//! Clients whose connection is in startup are waited for, for at most a second.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -11,17 +11,17 @@ use verbena::{Device, Handover, Inheritance, Kept, Successor};
 use super::{Client, Orders, Server, queues};
 use crate::words::Result;
 
-/// Tags of what moves besides clients, which have their numbers.
+/// Tags of memory and listener; clients are tagged with their index.
 const TABLE: u64 = 1;
 const MESSAGES: u64 = 2;
 const LISTENER: u64 = 1;
-/// How long those who are about to come may take.
+/// Time limit for connections in startup.
 const COMING: Duration = Duration::from_secs(1);
-/// How long a successor knocks where nobody answers yet.
+/// How long a successor waits for the handover socket to exist.
 const KNOCKING: Duration = Duration::from_secs(5);
 
 impl Server {
-    /// Gives everything to the successor, or goes on.
+    /// Hands everything over to the successor; returns the server if that fails.
     pub(super) fn hand_over(
         mut self,
         mut successor: Successor,
@@ -41,7 +41,7 @@ impl Server {
             }
             self.serve(Duration::from_micros(100))?;
         }
-        // Who never finished coming, or is leaving, does not move.
+        // Clients that are not connected or are disconnecting are left out.
         let flows = |client: &Client| {
             let view = client.qp.view();
             client.joined && view.state == QpState::Rts && !view.peer_gone
@@ -100,7 +100,7 @@ impl Server {
             served,
         };
         match waits {
-            // A client left in the very moment; without it all may move.
+            // A client disconnected during the handover; it is left out of the next attempt.
             Some(successor) if tries > 1 => {
                 println!("once more: {why}");
                 server.hand_over(successor, orders, tries - 1)
@@ -112,7 +112,7 @@ impl Server {
         }
     }
 
-    /// Takes everything from whoever waits at this path.
+    /// Takes everything over from the process that listens at this path.
     pub(super) fn inherit(path: &str, orders: &Orders) -> Result<Server> {
         let device = Device::open()?;
         let (pd, cq) = queues(&device)?;

@@ -1,11 +1,12 @@
-//! Memory in a forked child, while its parent's peers are at work in it.
+//! Memory in a forked child while peers of the parent access it.
+//! The child has no copy of the adapter's threads and must not wait for them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::{Access, Device};
 
-/// DESIGN §4: whatever the child drops or asks for, it does not wait for threads that it does not have.
+/// Whatever the child drops or calls, it does not wait for threads that it does not have.
 #[test]
 fn a_child_drops_memory_that_is_in_use_and_gets_no_more() {
     let device = Device::open().unwrap();
@@ -27,16 +28,16 @@ fn a_child_drops_memory_that_is_in_use_and_gets_no_more() {
         for _ in 0..20 {
             std::thread::sleep(Duration::from_millis(2));
             let (ours, of) = (memory.clone(), &device);
-            // SAFETY: what the child runs is what is tested: calls that must return without other threads.
+            // SAFETY: the child calls only what is tested, which must return without other threads, and `_exit`.
             let child = unsafe { libc::fork() };
             if child == 0 {
                 let refused = of.memory(64, Access::ALL).is_err();
-                // The last handles: nobody else drops them here.
+                // The last handles in the child.
                 for _ in 0..2 {
-                    // SAFETY: read once as ours and once as the parent's, neither of which is dropped otherwise.
+                    // SAFETY: one read stands for `ours` and one for the parent's handle; the child exits without dropping either.
                     drop(unsafe { core::ptr::read(&raw const ours) });
                 }
-                // SAFETY: ends the child at once, without running anything of the parent's.
+                // SAFETY: ends the child at once, without running destructors or exit handlers of the parent.
                 unsafe { libc::_exit(i32::from(!refused)) };
             }
             assert!(child > 0);
@@ -47,17 +48,17 @@ fn a_child_drops_memory_that_is_in_use_and_gets_no_more() {
     });
 }
 
-/// True if the child ends by itself and is content.
+/// True if the child ends by itself with status 0.
 fn ends_well(child: libc::pid_t) -> bool {
     for _ in 0..1000 {
         let mut status = 0;
-        // SAFETY: looks for a child of ours; the status is ours.
+        // SAFETY: `status` is valid for the call; `child` is an unreaped child of this process.
         if unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == child {
             return status == 0;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    // SAFETY: ends a child of ours, which hangs, and takes its end.
+    // SAFETY: `child` is an unreaped child of this process, so its pid has not been reused; a null status is allowed.
     unsafe {
         libc::kill(child, libc::SIGKILL);
         libc::waitpid(child, core::ptr::null_mut(), 0);

@@ -1,4 +1,5 @@
-//! Memory that moved to another adapter, which stands for another process: its names are the old ones, its place is new.
+//! Memory that moved to another adapter, which stands for another process.
+//! STag and addresses stay; the mapping is at another location.
 
 use verbena_mem::Misuse;
 
@@ -8,7 +9,7 @@ use crate::{Connection, Qp, QpOptions, Status};
 
 const LEN: usize = 64 << 10;
 
-/// Takes it over as a successor does; one that shares the memory, since this is one process.
+/// Adopts it as another process would; both share the memory, since this is one process.
 fn moved(memory: &Memory, to: &Arc<Domain>) -> Result<Memory, Error> {
     let (estate, fd) = memory.estate()?;
     Memory::adopt(to, fd.try_clone_to_owned().unwrap(), estate)
@@ -29,7 +30,7 @@ fn misuse(error: Error) -> Misuse {
     }
 }
 
-/// The name differs from the place, and every way to the bytes finds them.
+/// The address in requests differs from the location, and every access finds the bytes.
 #[test]
 fn what_peers_and_requests_know_stays_true() {
     let [old, new] = [(), ()].map(|()| Device::open().unwrap());
@@ -57,7 +58,7 @@ fn what_peers_and_requests_know_stays_true() {
         .unwrap();
     assert_eq!(after.get::<[u8; 1000]>(4096).unwrap(), [7; 1000]);
     assert_eq!(before.get::<[u8; 1000]>(4096).unwrap(), [7; 1000]);
-    // And our own side names it so in its requests.
+    // Local requests use the same address.
     let theirs = peer.memory(11, Access::ALL).unwrap();
     let piece = after.piece(100, 11).unwrap();
     server.write_from(&piece, &theirs.remote()).wait().unwrap();
@@ -67,7 +68,7 @@ fn what_peers_and_requests_know_stays_true() {
     assert_eq!(after.load(8).unwrap(), 3, "the successor's is its own");
 }
 
-/// M4: a registration of a part of it leads to where it lies, not to where it lay.
+/// M4: a registration of a part of it refers to its present location.
 #[test]
 fn a_tag_registers_where_it_lies() {
     let [old, new] = [(), ()].map(|()| Device::open().unwrap());
@@ -75,7 +76,7 @@ fn a_tag_registers_where_it_lies() {
     before.write_at(4096, b"here").unwrap();
     let (pd, cq) = (new.pd().unwrap(), new.cq(64).unwrap());
     let after = moved(&before, &pd.0).unwrap();
-    // Nothing is mapped at the old address any more: who goes there dies.
+    // Nothing is mapped at the old address any more: an access there would fault.
     let (at, target) = (after.0.at(), pd.memory(8192, Access::ALL).unwrap());
     drop(before);
     drop(old);

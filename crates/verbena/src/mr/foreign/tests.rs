@@ -1,9 +1,10 @@
-//! Foreign memory is reached where it is, and only as long as it is registered.
+//! Memory that the program allocated is accessed in place, and only while it is registered.
+//! Registration of unmapped memory fails, at once or in the background (V5).
 
 use crate::low::{BLANK, Data, Flags, Remote, SendOp, SendWr};
 use crate::{Access, Cq, Device, Fault, Mr, Pd, Qp, QpOptions, Status};
 
-/// Two queue pairs of one domain, joined.
+/// Two connected queue pairs of one domain.
 fn joined() -> (Pd, Cq, Qp, Qp) {
     let device = Device::with(crate::Config::default()).unwrap();
     let (pd, cq) = (device.pd().unwrap(), device.cq(64).unwrap());
@@ -17,7 +18,7 @@ fn joined() -> (Pd, Cq, Qp, Qp) {
     (pd, cq, a, b)
 }
 
-/// Posts a write and waits for its end, and for whatever is flushed with it.
+/// Posts a write and waits for its completion, and for those flushed with it.
 fn write(a: &Qp, cq: &Cq, remote: Remote, data: Data<'_>) -> Status {
     let immediate = None;
     let wr = SendWr {
@@ -37,7 +38,7 @@ fn a_write_lands_there_until_the_registration_is_gone() {
     let (pd, cq, a, _b) = joined();
     let bytes = Box::leak(vec![0_u8; 4096].into_boxed_slice());
     let (start, len) = (bytes.as_mut_ptr(), bytes.len());
-    // SAFETY: leaked, so it lives for ever; it is looked at only when the registration is gone.
+    // SAFETY: leaked, so it stays mapped; it is read only after the registration was dropped.
     let mr = unsafe { Mr::register(&pd, start, len, Access::ALL) }.unwrap();
     let remote = mr.remote().slice(100, 6).unwrap().place();
     let write = |text: &[u8]| write(&a, &cq, remote, Data::Inline(text));
@@ -55,19 +56,19 @@ fn what_is_not_mapped_is_refused() {
         .pd()
         .unwrap();
     let nowhere = core::ptr::without_provenance_mut(4096);
-    // SAFETY: refused, since nothing is mapped there; that is what is tested.
+    // SAFETY: registration fails, since nothing is mapped there; no access takes place.
     let refused = unsafe { Mr::register(&pd, nowhere, 4096, Access::ALL) };
     assert_eq!(refused.unwrap_err().fault(), Fault::Caller);
 }
 
-/// V5: work that gets ahead of a registration whose memory is not there fails with it, on the side that it should.
+/// V5: work posted before the registration of unmapped memory fails with it, with the error of its side.
 #[test]
 fn what_turns_out_not_to_be_mapped_fails_the_work_that_waited() {
     let nowhere = core::ptr::without_provenance_mut(4096);
     for remote in [false, true] {
         let (pd, cq, a, b) = joined();
         let good = pd.memory(4096, Access::ALL).unwrap();
-        // SAFETY: refused later, since nothing is mapped there; that is what is tested.
+        // SAFETY: registration fails later, since nothing is mapped there; no access takes place.
         let later = unsafe { Mr::register_later(&pd, nowhere, 4096, Access::ALL) };
         let (bad, registering) = later.unwrap();
         let (bad_piece, good_piece) = (bad.sge(0, 100).unwrap(), good.sge(0, 100).unwrap());
@@ -88,13 +89,13 @@ fn a_registration_that_is_done_later_can_be_dropped_before() {
     let pd = device.pd().unwrap();
     for _ in 0..50 {
         let mut bytes = vec![0_u8; 1 << 20];
-        // SAFETY: dropped before the vector, which nobody touches meanwhile.
+        // SAFETY: the registration is dropped before the vector, which is not accessed meanwhile.
         let later = unsafe { Mr::register_later(&pd, bytes.as_mut_ptr(), 1 << 20, Access::ALL) };
         let (mr, registering) = later.unwrap();
         let (memory, _) = pd.memory_later(1 << 20, Access::ALL).unwrap();
         drop((mr, memory));
         drop(bytes);
-        // Done before it was dropped, or taken away.
+        // Either it was registered before the drop, or removed.
         let _ = registering.wait();
     }
     let (last, registering) = pd.memory_later(10, Access::ALL).unwrap();
