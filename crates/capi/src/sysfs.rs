@@ -41,7 +41,7 @@ fn current() -> Option<Tree> {
     Some(tree)
 }
 
-/// The content of a file below `/sys/class/infiniband*` or `/sys/devices/verbena`, by its path; none if it is not ours.
+/// The content of a file below `/sys/class/infiniband*` or `/sys/devices/verbena`, by its path; none if it is not one of these devices.
 pub(crate) fn read(path: &str) -> Option<String> {
     let path = path.strip_prefix(SYS)?;
     if let Some(value) = counter(path) {
@@ -102,7 +102,7 @@ pub(crate) unsafe extern "C" fn verbena_sysfs_root(to: *mut c_char, len: usize) 
     }
 }
 
-/// For the shim: writes what a counter's file says now; returns its length, or -1 if the path is no counter of ours.
+/// For the shim: writes the current value of a counter's file; returns its length, or -1 if the path is not that of a counter.
 ///
 /// # Safety
 /// `path` is a C string, `to` has room for `len` bytes.

@@ -142,7 +142,7 @@ mod tests {
     fn other_families_are_refused() {
         // SAFETY: a C structure of integers, for which zeros are valid.
         let storage: sockaddr_storage = unsafe { core::mem::zeroed() };
-        // SAFETY: ours.
+        // SAFETY: `storage` is a local.
         let read = unsafe { read((&raw const storage).cast()) };
         assert_eq!(read, Err(Errno(libc::EAFNOSUPPORT)));
         // SAFETY: null is allowed.

@@ -26,7 +26,7 @@ const MOST: usize = 4096;
 /// `id` was created by this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
-    // SAFETY: the arguments are those of this call, and `listen` requires of them what this function does.
+    // SAFETY: the caller guarantees that `id` is null or was created by this library.
     minus_one(unsafe { listen(id, backlog) })
 }
 

@@ -35,7 +35,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_join_multicast(
     addr: *mut sockaddr,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the arguments are those of this call, and `join` requires of them what this function does.
+    // SAFETY: the caller guarantees that `id` is null or was created by this library, and that `addr` is null or a socket address.
     minus_one(unsafe { join(id, addr, true, context) })
 }
 

@@ -115,7 +115,7 @@ impl Tree {
         }
     }
 
-    /// Entries of the kernel's own classes stay visible beside ours, as links to them.
+    /// Adds links to the entries of the kernel's own classes, so that these stay visible.
     pub(super) fn add_kernel_entries(&mut self, sys: &Path) {
         for (class, _) in CLASSES {
             let Ok(entries) = std::fs::read_dir(sys.join("class").join(class)) else {
@@ -132,7 +132,7 @@ impl Tree {
         }
     }
 
-    /// The content of a file, with links of ours followed.
+    /// The content of a file, with links of the tree followed.
     pub(super) fn file(&self, path: &str) -> Option<&str> {
         let mut at: Vec<&str> = Vec::new();
         for part in path.split('/') {
