@@ -172,7 +172,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
             bell.close();
         }
         own.ear.close();
-        // SAFETY: `cq` came from `Held::give`, and the caller does not use it after this call.
+        // SAFETY: `cq` came from `Room::fill`, and the caller does not use it after this call.
         drop(unsafe { Held::take(cq.cast()) });
         Ok(())
     }))

@@ -40,7 +40,7 @@ pub(crate) struct Ear {
 /// The object's address, as it appears in events.
 struct Element(ibv_async_event__element);
 
-// SAFETY: the pointer is only compared and returned to the program; it is not dereferenced on other threads.
+// SAFETY: the pointer is returned to the program in events, and not dereferenced here.
 unsafe impl Send for Element {}
 // SAFETY: as above.
 unsafe impl Sync for Element {}

@@ -371,7 +371,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         own.home.remove(Subject::Qp(events));
         own.home.remove_pair(own.transport.number(), events);
         own.ear.close();
-        // SAFETY: `qp` came from `Held::give`, and the caller does not use it after this call.
+        // SAFETY: `qp` came from `Room::fill`, and the caller does not use it after this call.
         drop(unsafe { Held::take(qp.cast()) });
     }))
 }

@@ -197,7 +197,7 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
         }
         own.home.remove(Subject::Srq(own.srq.number()));
         own.ear.close();
-        // SAFETY: `srq` came from `Held::give`, and the caller does not use it after this call.
+        // SAFETY: `srq` came from `Room::fill`, and the caller does not use it after this call.
         drop(unsafe { Held::take(srq) });
         Ok(())
     }))

@@ -104,7 +104,7 @@ unsafe fn give(event: Event) -> Option<*mut rdma_cm_event> {
                     (child, Some(link))
                 }
                 Err(_) => {
-                    // The request was dropped, which refuses it.
+                    // The request was dropped, which rejects it.
                     link.acks.acknowledged(1);
                     return None;
                 }
