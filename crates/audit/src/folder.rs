@@ -1,5 +1,5 @@
-//! The folder of this library, from `/proc/self/maps`: there is no C library here to ask for it.
-//! The file is read once, by system calls, when the first library is redirected.
+//! The folder of this library, read from `/proc/self/maps` by system calls: there is no C library here that knows it.
+//! The file is read once for each path that is answered for the first time.
 
 use core::arch::asm;
 

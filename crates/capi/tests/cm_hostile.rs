@@ -485,7 +485,7 @@ fn a_listener_that_answers_nonsense_or_dies_in_any_phase() {
             let client = Client::towards(at);
             assert_eq!(client.id.connect(b""), 0);
             let got = outcome(&client.channel, &client.id);
-            // A reset may overtake what was said before it.
+            // A reset may overtake bytes that were sent before it.
             let fair = got == expected || (rudely && got == no);
             assert!(fair, "{what}: {got} instead of {expected}");
             client.channel.quiet(Duration::from_millis(20));
