@@ -1,5 +1,5 @@
-//! The folder of this library, from `/proc/self/maps`: there is no C library here to ask for it.
-//! The file is read once, by system calls, when the first library is redirected.
+//! The folder of this library, read from `/proc/self/maps` by system calls: there is no C library here that knows it.
+//! The file is read once for each path that is answered for the first time.
 
 use core::arch::asm;
 
@@ -23,11 +23,11 @@ mod number {
 /// A system call.
 ///
 /// # Safety
-/// As of the call.
+/// As for the system call.
 unsafe fn call(number: usize, arguments: [usize; 4]) -> isize {
     let [a, b, c, d] = arguments;
     let result: isize;
-    // SAFETY: the kernel's convention; the caller answers for the arguments.
+    // SAFETY: registers as in the kernel's convention; the caller guarantees that the arguments are valid for the call.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         asm!("syscall", inlateout("rax") number as isize => result, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d,
@@ -42,25 +42,25 @@ unsafe fn call(number: usize, arguments: [usize; 4]) -> isize {
     result
 }
 
-/// Where in a line of the file.
+/// Position in a line of the file.
 enum Part {
     Start,
     End,
-    /// Rights, offset, device, inode.
+    /// Permissions, offset, device, inode.
     Middle,
     Path,
-    /// Of a mapping that is not ours.
+    /// The rest of a line of another mapping.
     Rest,
 }
 
-/// Writes the folder with a slash at its end; returns its length. The bytes behind it are not written.
+/// Writes the folder with a slash at its end; returns its length. The bytes behind the folder are undefined.
 ///
 /// # Safety
 /// `to` has room for `room` bytes.
 pub(crate) unsafe fn own(to: *mut u8, room: usize) -> Option<usize> {
     const HERE: usize = usize::MAX - 99; // AT_FDCWD, which is -100
     let address = core::ptr::from_ref(MAPS).cast::<u8>() as usize;
-    // SAFETY: a text and flags that the kernel knows: for reading, closed by exec.
+    // SAFETY: a C string and flags for `openat`: read only, close on exec.
     let fd = unsafe {
         call(
             number::OPENAT,
@@ -75,7 +75,7 @@ pub(crate) unsafe fn own(to: *mut u8, room: usize) -> Option<usize> {
     let mut chunk = core::mem::MaybeUninit::<[u8; CHUNK]>::uninit();
     let chunk = chunk.as_mut_ptr().cast::<u8>();
     'file: loop {
-        // SAFETY: our descriptor, and room of this size.
+        // SAFETY: `fd` is open, and `chunk` has room for `CHUNK` bytes.
         let got = unsafe { call(number::READ, [fd as usize, chunk as usize, CHUNK, 0]) };
         if got <= 0 {
             folder = 0;
@@ -83,7 +83,7 @@ pub(crate) unsafe fn own(to: *mut u8, room: usize) -> Option<usize> {
         }
         let mut at = 0;
         while at < got as usize {
-            // SAFETY: below what was read.
+            // SAFETY: `at` is below the number of bytes that were read.
             let byte = unsafe { *chunk.wrapping_add(at) };
             at += 1;
             match part {
@@ -107,7 +107,7 @@ pub(crate) unsafe fn own(to: *mut u8, room: usize) -> Option<usize> {
                         folder = 0;
                         break 'file;
                     }
-                    // SAFETY: the caller's room.
+                    // SAFETY: `len` is below `room`, and the caller guarantees room for `room` bytes.
                     unsafe { *to.wrapping_add(len) = byte };
                     len += 1;
                     if byte == b'/' {
@@ -118,10 +118,10 @@ pub(crate) unsafe fn own(to: *mut u8, room: usize) -> Option<usize> {
             }
         }
     }
-    // SAFETY: our descriptor.
+    // SAFETY: `fd` was opened above, and is not used after this.
     unsafe { call(number::CLOSE, [fd as usize, 0, 0, 0]) };
     if folder == 0 && room > 0 {
-        // SAFETY: the caller's room: an empty text.
+        // SAFETY: the caller guarantees room for `room` bytes, which is not 0. This makes an empty C string.
         unsafe { *to = 0 };
     }
     (folder > 0).then_some(folder)

@@ -14,7 +14,7 @@ use name::Kind;
 /// The release of the interface that glibc 2.35 came with. Before it, an audit library makes calls between libraries slower,
 /// and this one is not used.
 const VERSION: c_uint = 2;
-/// The name is what a caller of `dlopen` or a `DT_NEEDED` entry says, not a place that is being tried.
+/// The name is that of a `dlopen` call or of a `DT_NEEDED` entry, not a path that the linker tries.
 const LA_SER_ORIG: c_uint = 1;
 
 /// Longest path.
@@ -29,7 +29,7 @@ const TARGETS: usize = 2 + ALIASES;
 
 struct Room<const LEN: usize, const COUNT: usize>(UnsafeCell<[[u8; LEN]; COUNT]>);
 
-// SAFETY: used by the dynamic linker's calls only, which makes them one at a time, under its lock.
+// SAFETY: used only in calls of the dynamic linker, which makes one at a time, under its lock.
 unsafe impl<const LEN: usize, const COUNT: usize> Sync for Room<LEN, COUNT> {}
 
 impl<const LEN: usize, const COUNT: usize> Room<LEN, COUNT> {
@@ -46,7 +46,7 @@ impl<const LEN: usize, const COUNT: usize> Room<LEN, COUNT> {
     }
 }
 
-/// Paths that were answered with.
+/// Paths that were returned to the dynamic linker, which must stay valid.
 static PATHS: Room<PATH, TARGETS> = Room::new();
 /// Names of copies, by the number of their file.
 static COPIES: Room<NAME, ALIASES> = Room::new();
@@ -60,7 +60,7 @@ pub extern "C" fn la_version(offered: c_uint) -> c_uint {
 /// Called before the search for a library: returns the name to search for.
 ///
 /// # Safety
-/// `name` is a text.
+/// `name` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn la_objsearch(
     name: *const c_char,
@@ -70,39 +70,39 @@ pub unsafe extern "C" fn la_objsearch(
     if flag != LA_SER_ORIG || name.is_null() {
         return name;
     }
-    // SAFETY: the dynamic linker's text.
+    // SAFETY: `name` is not null, so the dynamic linker guarantees a C string.
     let found = unsafe { redirected(name.cast()) };
     found.map_or(name, |path| path.cast_const().cast())
 }
 
 /// # Safety
-/// `name` is a text.
+/// `name` is a C string.
 unsafe fn redirected(name: *const u8) -> Option<*mut u8> {
-    // SAFETY: the caller's text.
+    // SAFETY: the caller guarantees a C string.
     let (base, kind) = unsafe { name::judge(name) }?;
     let (target, file) = match kind {
         Kind::Verbs => (0, &b"libibverbs.so.1\0"[..]),
         Kind::Cm => (1, &b"librdmacm.so.1\0"[..]),
-        // SAFETY: the end of the caller's text.
+        // SAFETY: `base` is the end of `name`, so a C string.
         Kind::Copy => (
             2 + unsafe { copy_number(base) }?,
             &b"libverbena-alias-\0"[..],
         ),
     };
     let path = PATHS.at(target);
-    // SAFETY: room for a path, which ends in a zero once it is written; until then its first byte is zero.
+    // SAFETY: `path` has room for `PATH` bytes. It is a C string once it is written; until then its first byte is zero.
     unsafe {
         if *path != 0 {
             return Some(path);
         }
         let mut at = folder::own(path, PATH)?;
-        // A path that is written to its end, and the number of a copy behind it.
+        // The file name, and for a copy its number and suffix, must fit.
         if at + file.len() + 8 > PATH {
             *path = 0;
             return None;
         }
         for byte in file {
-            // Volatile, so that the compiler does not make a call of memcpy of this loop: there is none.
+            // Volatile, so that the compiler does not turn this loop into a call of memcpy, which does not exist here.
             core::ptr::write_volatile(path.wrapping_add(at), *byte);
             at += 1;
         }
@@ -121,12 +121,12 @@ unsafe fn redirected(name: *const u8) -> Option<*mut u8> {
 /// a changed name only with the first library that it finds at a place, and fails when it looks for the versions of the second.
 ///
 /// # Safety
-/// `base` is a text.
+/// `base` is a C string.
 unsafe fn copy_number(base: *const u8) -> Option<usize> {
     let mut number = 0;
     while number < ALIASES {
         let known = COPIES.at(number);
-        // SAFETY: the caller's text, and an entry: zeros at first, then a text. Bytes are written up to the entry's end.
+        // SAFETY: `base` is a C string, and an entry is zeros or a C string; no more than the `NAME` bytes of the entry are written.
         unsafe {
             if *known == 0 {
                 let mut at = 0;

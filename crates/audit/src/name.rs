@@ -8,19 +8,19 @@ pub(crate) enum Kind {
     Verbs,
     /// librdmacm by one of its usual names.
     Cm,
-    /// A copy of one of them by another name without a folder, for example `libibverbs-1de1263b.so.1.14.48.0`. Libraries that need
-    /// it by that name ask it for versions of symbols.
+    /// A copy of one of them by another name without a folder, for example `libibverbs-1de1263b.so.1.14.48.0`. Libraries that need it by that
+    /// name look up symbol versions in it.
     Copy,
 }
 
-/// The last component and what it stands for; none if that is another library.
+/// The last component and what it stands for; none if it is another library.
 ///
 /// # Safety
-/// `name` is a text.
+/// `name` is a C string.
 pub(crate) unsafe fn judge(name: *const u8) -> Option<(*const u8, Kind)> {
     let mut base = name;
     let mut at = name;
-    // SAFETY: within the caller's text, up to its zero.
+    // SAFETY: the caller guarantees a C string; no byte behind its zero is read.
     unsafe {
         while *at != 0 {
             if *at == b'/' {
@@ -60,13 +60,13 @@ pub(crate) unsafe fn judge(name: *const u8) -> Option<(*const u8, Kind)> {
     None
 }
 
-/// What follows a beginning; none if the text begins otherwise.
+/// What follows a prefix; none if the string does not begin with it.
 ///
 /// # Safety
-/// Both are texts.
+/// Both are C strings.
 unsafe fn behind(text: *const u8, beginning: *const u8) -> Option<*const u8> {
     let (mut text, mut beginning) = (text, beginning);
-    // SAFETY: within the texts, up to their zeros.
+    // SAFETY: the caller guarantees C strings; the first byte that differs or a zero ends the loop.
     unsafe {
         while *beginning != 0 {
             if *text != *beginning {
@@ -79,11 +79,11 @@ unsafe fn behind(text: *const u8, beginning: *const u8) -> Option<*const u8> {
     Some(text)
 }
 
-/// Whether two texts are equal.
+/// Whether two strings are equal.
 ///
 /// # Safety
-/// Both are texts.
+/// Both are C strings.
 pub(crate) unsafe fn equal(a: *const u8, b: *const u8) -> bool {
-    // SAFETY: the caller's texts; what is behind lies within the first.
+    // SAFETY: the caller guarantees C strings; `rest` lies within the first.
     unsafe { behind(a, b).is_some_and(|rest| *rest == 0) }
 }

@@ -1,4 +1,4 @@
-//! Names and answers, in a process whose dynamic linker asks nothing of this library.
+//! Names and answers. The dynamic linker of the test's process does not use this library.
 
 use std::ffi::{CStr, CString};
 
@@ -6,12 +6,12 @@ use super::*;
 
 fn judged(name: &str) -> Option<Kind> {
     let name = CString::new(name).unwrap();
-    // SAFETY: a text.
+    // SAFETY: `name` is a C string.
     unsafe { name::judge(name.as_ptr().cast()) }.map(|(_, kind)| kind)
 }
 
 fn asked(name: &CStr, flag: c_uint) -> &CStr {
-    // SAFETY: a text; answers are texts that stay.
+    // SAFETY: `name` is a C string; answers are C strings in statics, or `name` itself.
     unsafe { CStr::from_ptr(la_objsearch(name.as_ptr(), core::ptr::null_mut(), flag)) }
 }
 
@@ -63,7 +63,7 @@ fn answers_lie_in_our_folder() {
         let cm = asked(c"librdmacm.so", LA_SER_ORIG);
         assert_eq!(cm, path("librdmacm.so.1").as_c_str());
     }
-    // Where the dynamic linker is trying places, it is let.
+    // A path that the dynamic linker tries is not changed.
     let tried = c"/opt/libibverbs.so.1";
     assert_eq!(asked(tried, 8), tried);
     let one = asked(c"libibverbs-aaaa.so.1", LA_SER_ORIG);

@@ -1,9 +1,9 @@
-//! What C programs know: the layouts and constants of `infiniband/verbs.h`, `infiniband/verbs_api.h` and `rdma/rdma_cma.h`.
-//! It promises the offsets of every release from rdma-core 33 on, checked when this is compiled and against the headers by a test.
-//! It refuses functions, save `zeroed` for every struct: what is done with these is elsewhere.
+//! The layouts and constants of `infiniband/verbs.h`, `infiniband/verbs_api.h` and `rdma/rdma_cma.h`.
+//! Offsets are those of every release from rdma-core 33 on: asserted at compile time, and compared with the headers by a test.
+//! There are no functions here but `zeroed` of each struct.
 //!
-//! Names are those of C. A member that has no name there has one here, and says so; a Rust keyword is written `r#type`.
-//! Structs that hold a lock cannot be copied; all others can. All-zero bytes are a value of every one of them.
+//! Names are those of C. A member without a name in C has one here, and its comment says so; a Rust keyword is written `r#type`.
+//! Structs that hold a lock cannot be copied; all others can. All-zero bytes are a valid value of each.
 
 mod address;
 mod cm;
@@ -31,7 +31,7 @@ pub use queue::*;
 pub use raw::*;
 pub use work::*;
 
-/// Every struct of these files with its size and offsets, for a test that compares them with the headers.
+/// Every struct of these modules with its size and offsets, for a test that compares them with the headers.
 pub const LAYOUTS: [&[Layout]; 10] = [
     address::LAYOUT,
     cm::LAYOUT,

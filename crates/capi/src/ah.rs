@@ -1,5 +1,5 @@
-//! Address handles: where datagrams go.
-//! It promises that a handle made of a received datagram leads back to its sender. It refuses addresses that are no GID.
+//! Address handles: the destinations of datagrams. A handle that is made from a work completion and its GRH has the sender's address.
+//! A peer is named by a GID; a handle without a GRH (a LID) is `EINVAL`.
 
 use core::ffi::c_int;
 use core::net::{IpAddr, Ipv4Addr};
@@ -13,37 +13,37 @@ use crate::port::{PORT, address_of, gid_of};
 use crate::uses::Use;
 use crate::{log, pd};
 
-/// What is ours of a handle.
+/// The library's part of a handle.
 pub(crate) struct Address {
-    /// The address of ours that the peer sees.
+    /// The device's address that the peer sees as the source.
     pub(crate) local: IpAddr,
-    /// Where it leads.
+    /// The destination.
     pub(crate) peer: IpAddr,
     _domain: Use,
 }
 
 type Held = Object<ibv_ah, Address>;
 
-/// What is ours of a handle that a program names.
+/// The library's part of the handle behind this pointer; `EINVAL` for null.
 ///
 /// # Safety
-/// `ah` is null or was made here, and stays while the answer is used.
+/// `ah` is null or was created by this library, and is not destroyed while the result is used.
 pub(crate) unsafe fn of<'a>(ah: *const ibv_ah) -> Result<&'a Address, Errno> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `ah` is null or was created by this library, and exists during the call.
     unsafe { Held::of(ah) }.ok_or(Errno::INVAL)
 }
 
-/// Makes a handle.
+/// Creates an address handle.
 ///
 /// # Safety
-/// `pd` was made here; `attr` is the program's.
+/// `pd` was created by this library; `attr` is valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `pd` is null or was created by this library, and exists during the call; `attr` is null or valid for reads.
     let (domain, attr) = unsafe { (pd::of(pd), attr.as_ref()) };
     pointer(domain.and_then(|domain| {
         let attr = attr.ok_or(Errno::INVAL)?;
-        // SAFETY: a field that is written once; a domain's context is open.
+        // SAFETY: `pd` is a domain of this library, since `pd::of` succeeded; its context stays open as long as the domain exists.
         let (context, own) = unsafe { ((*pd).context, context::of((*pd).context)?) };
         if attr.is_global == 0 {
             log::warn(|| {
@@ -72,21 +72,21 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
     }))
 }
 
-/// Destroys a handle; what was posted with it is on its way.
+/// Destroys an address handle; requests that were posted with it are not affected.
 ///
 /// # Safety
-/// `ah` was made here, and the program does not use it any more.
+/// `ah` was created by this library, and is not used after this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `ah` is null or was created by this library, and exists during the call.
     let own = unsafe { of(ah) };
     number(own.map(|_| {
-        // SAFETY: the program's word.
+        // SAFETY: `ah` came from `Held::give`, and the caller does not use it after this call.
         drop(unsafe { Held::take(ah) });
     }))
 }
 
-/// The way back to the sender of a datagram.
+/// The attributes of a handle that leads to the sender of a datagram.
 fn back(own: &Context, port: u8, wc: &ibv_wc, grh: &ibv_grh) -> Result<ibv_ah_attr, Errno> {
     if wc.wc_flags & IBV_WC_GRH == 0 || port != PORT {
         return Err(Errno::INVAL);
@@ -103,9 +103,9 @@ fn back(own: &Context, port: u8, wc: &ibv_wc, grh: &ibv_grh) -> Result<ibv_ah_at
     Ok(attr)
 }
 
-/// Whom a header names: one of version 4 stands in the second half of its place, behind bytes that mean nothing.
+/// Source and destination of a header. An IPv4 header is in the last 20 of the 40 bytes; the bytes before it are undefined.
 fn ends(grh: &ibv_grh) -> (IpAddr, IpAddr) {
-    // SAFETY: 40 bytes, all of them read as they are.
+    // SAFETY: `ibv_grh` is 40 bytes of integers without padding, so all of them are initialized.
     let bytes: [u8; 40] = unsafe { core::mem::transmute_copy(grh) };
     let v4 = &bytes[20..];
     if bytes[0] >> 4 != 6 && v4[0] == 0x45 {
@@ -115,10 +115,10 @@ fn ends(grh: &ibv_grh) -> (IpAddr, IpAddr) {
     (address_of(grh.sgid), address_of(grh.dgid))
 }
 
-/// Describes the way back to the sender of a datagram.
+/// Fills in the attributes of a handle that leads to the sender of a datagram.
 ///
 /// # Safety
-/// `context` is open; the others are the program's.
+/// `context` is null or was opened by this library; the other pointers are null or valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_init_ah_from_wc(
     context: *mut ibv_context,
@@ -127,10 +127,10 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     grh: *mut ibv_grh,
     attr: *mut ibv_ah_attr,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
     let own = unsafe { context::of(context) };
     minus_one(own.and_then(|own| {
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `wc` and `grh` are null or valid for reads; `attr` is null or valid for reads and writes.
         let (Some(wc), Some(grh), Some(attr)) =
             (unsafe { (wc.as_ref(), grh.as_ref(), attr.as_mut()) })
         else {
@@ -141,10 +141,10 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     }))
 }
 
-/// Makes a handle that leads back to the sender of a datagram.
+/// Creates a handle that leads to the sender of a datagram.
 ///
 /// # Safety
-/// `pd` was made here; the others are the program's.
+/// `pd` is null or was created by this library; the other pointers are null or valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_ah_from_wc(
     pd: *mut ibv_pd,
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
     port: u8,
 ) -> *mut ibv_ah {
     let mut attr = ibv_ah_attr::zeroed();
-    // SAFETY: the program's word.
+    // SAFETY: `pd` is not null where it is dereferenced; the caller guarantees the rest, and `attr` is a local.
     unsafe {
         if pd.is_null() || ibv_init_ah_from_wc((*pd).context, port, wc, grh, &raw mut attr) != 0 {
             return pointer(Err(Errno::INVAL));

@@ -1,5 +1,5 @@
-//! Completion channels: where completion queues leave word that they have something, on one descriptor.
-//! It promises one event per arming, in order, and none of a queue that is gone. It refuses to go while queues use it.
+//! Completion channels: completion queues report on one descriptor that they were armed and have completions.
+//! There is one event per arming, in order, and none of a queue that has been destroyed. A channel in use by a queue is not destroyed (`EBUSY`).
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -16,13 +16,13 @@ use crate::mailbox::{Acks, Mailbox};
 use crate::object::Object;
 use crate::uses::{Use, Uses};
 
-/// Queues of a channel that are looked at before somebody sleeps on it.
+/// At most so many queues of a channel are served by a thread that sleeps on the channel.
 const SOME: usize = 8;
 
-/// What is ours of a channel.
+/// The library's part of a channel.
 pub(crate) struct Channel {
     rung: Arc<Mailbox<Arc<Bell>>>,
-    /// Queues that tell it.
+    /// Queues that report to it.
     queues: Arc<Queues>,
     uses: Uses,
     _context: Use,
@@ -30,10 +30,10 @@ pub(crate) struct Channel {
 
 type Held = Object<ibv_comp_channel, Channel>;
 
-/// Queues that tell a channel: who sleeps on it serves them.
+/// Queues that report to a channel: a thread that sleeps on the channel serves them.
 type Queues = Mutex<Vec<(u32, Watched)>>;
 
-/// A queue's place in its channel.
+/// The events of one queue in its channel.
 pub(crate) struct Bell {
     rung: Arc<Mailbox<Arc<Bell>>>,
     cq: Address,
@@ -41,7 +41,7 @@ pub(crate) struct Bell {
     acks: Acks,
 }
 
-/// A queue among those of its channel. Not part of its bell: the adapter may hold that a moment longer than the queue is there.
+/// Entry of a queue in the list of its channel. Not part of [`Bell`], which the adapter may hold for a moment after the queue is destroyed.
 pub(crate) struct Listed {
     _channel: Use,
     count: *mut c_int,
@@ -54,7 +54,7 @@ impl Drop for Listed {
         self.queues
             .lock()
             .retain(|(number, _)| *number != self.number);
-        // SAFETY: a channel is not destroyed while a queue is listed in it.
+        // SAFETY: `count` points to `refcnt` of the channel, which is not destroyed while `_channel` counts as a use of it.
         let count = unsafe { AtomicI32::from_ptr(self.count) };
         count.fetch_sub(1, Ordering::Relaxed);
     }
@@ -62,12 +62,12 @@ impl Drop for Listed {
 
 struct Address(*mut ibv_cq);
 
-// SAFETY: an address that only the program follows.
+// SAFETY: the pointer is returned to the program; it is dereferenced only by `ibv_get_cq_event`, while the queue exists.
 unsafe impl Send for Address {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Address {}
 
-/// Tells a channel; held by the adapter, which may be about to ring when the queue goes.
+/// Puts events of a queue into its channel. Held by the adapter, which may call it while the queue is being destroyed.
 struct Ringer(Arc<Bell>);
 
 impl Notify for Ringer {
@@ -79,16 +79,16 @@ impl Notify for Ringer {
 }
 
 impl Bell {
-    /// A queue's bell in a channel; none if it has no channel.
+    /// The events of a queue in a channel; none if the queue has no channel.
     ///
     /// # Safety
-    /// `channel` is null or was made here.
+    /// `channel` is null or was created by this library.
     pub(crate) unsafe fn new(
         channel: *mut ibv_comp_channel,
         cq: *mut ibv_cq,
         queue: &BareCq,
     ) -> Option<(Arc<Bell>, Listed)> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that `channel` is null or was created by this library, and exists during the call.
         let own = unsafe { Held::of(channel) }?;
         let bell = Arc::new(Bell {
             rung: own.rung.clone(),
@@ -96,7 +96,7 @@ impl Bell {
             gone: AtomicBool::new(false),
             acks: Acks::default(),
         });
-        // SAFETY: a field of a channel that is there; threads count in it at the same time.
+        // SAFETY: `channel` is valid, since `Held::of` returned its part. Threads that create and destroy queues count in the field at the same time.
         let count = unsafe { AtomicI32::from_ptr(&raw mut (*channel).refcnt) };
         count.fetch_add(1, Ordering::Relaxed);
         let listed = Listed {
@@ -114,12 +114,12 @@ impl Bell {
         Arc::new(Ringer(self.clone()))
     }
 
-    /// By its own count, since whoever destroys the queue may go on before this returns.
+    /// Takes an own reference: the thread that waits in [`close`](Bell::close) may free the queue's before this returns.
     pub(crate) fn acknowledged(self: Arc<Bell>, count: u32) {
         self.acks.acknowledged(count.into());
     }
 
-    /// The queue goes: nothing of it is told any more, and what its program was given is acknowledged.
+    /// The queue is being destroyed: its events are removed, and the call waits until those that the program was given are acknowledged.
     pub(crate) fn close(&self) {
         self.rung.remove(
             |bell| core::ptr::eq(&raw const **bell, self),
@@ -129,7 +129,7 @@ impl Bell {
     }
 }
 
-/// Makes a channel.
+/// Creates a channel.
 ///
 /// # Safety
 /// `context` is open.
@@ -137,7 +137,7 @@ impl Bell {
 pub unsafe extern "C" fn ibv_create_comp_channel(
     context: *mut ibv_context,
 ) -> *mut ibv_comp_channel {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
     let own = unsafe { context::of(context) };
     pointer(own.and_then(|own| {
         let rung = Arc::new(Mailbox::new()?);
@@ -164,36 +164,36 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
 /// Destroys a channel that no queue uses.
 ///
 /// # Safety
-/// `channel` was made here, and the program does not use it any more.
+/// `channel` was created by this library, and is not used after this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `channel` is null or was created by this library, and exists during the call.
     let own = unsafe { Held::of(channel) }.ok_or(Errno::INVAL);
     number(own.and_then(|own| {
         if own.uses.any() {
             return Err(Errno::BUSY);
         }
-        // SAFETY: the program's word.
+        // SAFETY: `channel` came from `Held::give`, and the caller does not use it after this call.
         drop(unsafe { Held::take(channel) });
         Ok(())
     }))
 }
 
-/// Waits until an armed queue has something; says which, and what its program calls it.
+/// Waits until an armed queue has a completion; writes that queue and its `cq_context`.
 ///
 /// # Safety
-/// `channel` was made here; the others are the program's.
+/// `channel` was created by this library; the other pointers are valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: the program's word. Nothing is held while this waits: the thread may be cancelled.
+    // SAFETY: the caller guarantees that `channel` exists during the call. No lock is held while it waits: the thread may be cancelled.
     let Some(own) = (unsafe { Held::of(channel) }) else {
         return minus_one(Err(Errno::INVAL));
     };
-    // More than a few are not slept with: no more than that need be looked at.
+    // A thread that sleeps serves at most `SOME` queues.
     let some = || {
         let queues = own.queues.lock();
         let some = queues.iter().take(SOME).map(|(_, watched)| watched.clone());
@@ -204,7 +204,7 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     };
     let rung = own.rung.take_by(wait, |bell| bell.acks.given());
     minus_one(rung.map(|bell| {
-        // SAFETY: the program's word; a queue that tells is there until this is acknowledged.
+        // SAFETY: the caller guarantees that `cq` and `cq_context` are valid for writes; a queue is not destroyed before its event is acknowledged.
         unsafe {
             *cq = bell.cq.0;
             *cq_context = (*bell.cq.0).cq_context;

@@ -1,6 +1,6 @@
-//! The connection manager: librdmacm's functions, which that library only forwards (docs/dropin.md).
-//! It promises the original's events, in its order, and plain MPA on the wire in both personalities, so that any iWARP peer can be
-//! at the other end. It refuses InfiniBand's own addressing: there are IP addresses and ports.
+//! The connection manager: the functions that librdmacm exports and that library forwards to here (docs/dropin.md).
+//! Events and their order are those of the original; connections are started with plain MPA in both personalities, so that the peer can be
+//! any iWARP adapter. Addresses are IP addresses and ports; InfiniBand's own addressing is not supported.
 //!
 //! Reading order: `link` (what an identifier and its events share), `timewait` → `channel` → `id` → `address` (sockaddr), `resolve` →
 //! `listen`, `asked`, `connect`, `datagram`, `multicast` → `qp`, `attributes` → `endpoint`, `addrinfo`, `options`, `devices`, `words`.

@@ -1,6 +1,6 @@
-//! An open device: what inline functions of the headers call through, and where events of its objects arrive.
-//! It promises every function that the headers call without looking; those that they look for first and that we have not are null.
-//! It refuses to be freed while objects of it are left: then it stays, as the kernel's would until the process ends.
+//! An open device: the function table that inline functions of the headers call, and the queue of asynchronous events.
+//! Functions that the headers call without a check are all set; of those that they check for null, the ones not implemented are null.
+//! A context with objects left is not freed when it is closed, so that these stay valid until the process ends.
 
 use core::ffi::{c_int, c_void};
 use core::mem::offset_of;
@@ -16,12 +16,12 @@ use crate::home::{Home, home_of};
 use crate::uses::Uses;
 use crate::{cq, device, mw, port, qp, query, srq};
 
-/// What is ours of a context.
+/// The library's part of a context.
 pub(crate) struct Context {
     pub(crate) home: Arc<Home>,
     pub(crate) events: Arc<Events>,
     pub(crate) uses: Uses,
-    /// Shown as `cmd_fd`: programs duplicate it and pass it on before they ask whether a device can be imported by it.
+    /// Shown as `cmd_fd`: programs duplicate it and pass it to another process before they ask whether a device can be imported by it.
     _commands: Option<File>,
 }
 
@@ -33,17 +33,17 @@ struct Opened {
 
 const INSIDE: usize = offset_of!(Opened, verbs) + offset_of!(verbs_context, context);
 
-/// What is ours of a context that a program names.
+/// The library's part of the context behind this pointer; `EINVAL` for null.
 ///
 /// # Safety
-/// `context` is null or was opened here and is not closed while the answer is used.
+/// `context` is null or was opened by this library and is not closed while the answer is used.
 pub(crate) unsafe fn of<'a>(context: *const ibv_context) -> Result<&'a Context, Errno> {
     if context.is_null() {
         return Err(Errno::INVAL);
     }
-    // SAFETY: the caller's word: it lies inside of what `open` made.
+    // SAFETY: the caller guarantees that `context` is the field of an `Opened` that `open` allocated.
     let opened = unsafe { context.byte_sub(INSIDE) }.cast::<Opened>();
-    // SAFETY: as above; only the part is borrowed that no C code knows.
+    // SAFETY: as above, and it is not freed while the result is used. C code has no access to the field that is borrowed.
     Ok(unsafe { &(*opened).own })
 }
 
@@ -70,12 +70,12 @@ pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     context.ops.post_srq_recv = Some(srq::post_srq_recv);
     context.ops.post_send = Some(qp::post_send);
     context.ops.post_recv = Some(qp::post_recv);
-    // It takes no commands: a device cannot be imported by it. A process without /dev/null has none.
+    // It takes no commands: a device cannot be imported by it. It is -1 if /dev/null cannot be opened.
     let commands = File::open("/dev/null").ok();
     context.cmd_fd = commands.as_ref().map_or(-1, AsRawFd::as_raw_fd);
     context.async_fd = events.fd();
     context.num_comp_vectors = home.vector_count() as c_int;
-    // What tells the headers that the functions before the context are there.
+    // This value tells the headers that `verbs_context` surrounds the context.
     context.abi_compat = ptr::without_provenance_mut::<c_void>(usize::MAX);
     let uses = Uses::default();
     let opened = Box::into_raw(Box::new(Opened {
@@ -87,7 +87,7 @@ pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
             _commands: commands,
         },
     }));
-    // SAFETY: just made; names a field of it.
+    // SAFETY: `opened` was allocated above; only the address of a field is taken.
     Ok(unsafe { &raw mut (*opened).verbs.context })
 }
 
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
     pointer(open(device))
 }
 
-/// Opens the device of another process's descriptor: there is none.
+/// Would open a device by another process's descriptor; not supported.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_import_device(_cmd_fd: c_int) -> *mut ibv_context {
     pointer(Err(Errno::NOSUPP))
@@ -109,16 +109,16 @@ pub extern "C" fn ibv_import_device(_cmd_fd: c_int) -> *mut ibv_context {
 /// Closes a device.
 ///
 /// # Safety
-/// `context` was opened here, and the program does not use it any more.
+/// `context` was opened by this library, and is not used after this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
     let own = match unsafe { of(context) } {
         Ok(own) => own,
         Err(errno) => return number(Err(errno)),
     };
     if !own.uses.any() {
-        // SAFETY: made by `open`, and nothing of it is left.
+        // SAFETY: `context` lies in the box that `open` leaked; no object uses it, and the caller does not use it after this call.
         drop(unsafe { Box::from_raw(context.byte_sub(INSIDE).cast::<Opened>()) });
     }
     0
@@ -127,20 +127,20 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
 /// Waits for an asynchronous event.
 ///
 /// # Safety
-/// `context` was opened here; `event` is the program's.
+/// `context` was opened by this library; `event` is valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    // SAFETY: the program's word. Nothing is held while this waits: the thread may be cancelled.
+    // SAFETY: the caller guarantees that `context` exists during the call. No lock is held while it waits: the thread may be cancelled.
     let events = match unsafe { of(context) } {
         Ok(own) => &*own.events,
         Err(errno) => return minus_one(Err(errno)),
     };
     let next = events.next();
     minus_one(next.map(|next| {
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `event` is valid for writes.
         unsafe { *event = next };
     }))
 }
@@ -148,14 +148,14 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
 /// Acknowledges an asynchronous event: its object can be destroyed from then on.
 ///
 /// # Safety
-/// `event` came from [`ibv_get_async_event`], and its object is there.
+/// `event` came from [`ibv_get_async_event`], and the object that it is about exists.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `event` is null or valid for reads.
     let Some(event) = (unsafe { event.as_ref() }) else {
         return;
     };
-    // SAFETY: the type says which object it is about.
+    // SAFETY: the caller guarantees that the event is about an existing object; its type says which member of the union was written.
     let ear = unsafe {
         match event.event_type {
             IBV_EVENT_CQ_ERR => cq::ear(event.element.cq),

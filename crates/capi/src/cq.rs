@@ -1,6 +1,6 @@
-//! Completion queues: what has become of work, polled or told of through a channel.
-//! It promises that a queue in use is not destroyed, and that destroying waits until events of it are acknowledged.
-//! It refuses flags that it would have to ignore.
+//! Completion queues: polled, or reported through a completion channel.
+//! A queue in use by a queue pair is not destroyed (`EBUSY`), and destroying one waits until its events are acknowledged.
+//! Creation flags that would have to be ignored are refused with `EOPNOTSUPP`.
 
 mod extended;
 mod wc;
@@ -23,43 +23,43 @@ use crate::home::{Home, Subject};
 use crate::object::Object;
 use crate::uses::{Use, Uses};
 
-/// What is ours of a completion queue.
+/// The library's part of a completion queue.
 pub(crate) struct Queue {
     pub(crate) cq: BareCq,
     pub(crate) uses: Uses,
     home: Arc<Home>,
     ear: Arc<Ear>,
     bell: Option<(Arc<Bell>, Listed)>,
-    /// Registered for it alone, once it is moderated.
+    /// A completion handler of its own, registered when moderation is first set.
     moderated: Mutex<Option<Handler>>,
-    /// The completion that an extended poll stands at.
+    /// The completion that an extended poll has arrived at.
     current: Mutex<Wc>,
-    /// Kept as long as the queue is told through it.
+    /// Kept as long as the queue's events come from its thread.
     _vector: Option<Arc<Handler>>,
     _context: Use,
 }
 
 pub(crate) type Held = Object<ibv_cq_ex, Queue>;
 
-/// What is ours of a queue that a program names.
+/// The library's part of the queue behind this pointer; `EINVAL` for null.
 ///
 /// # Safety
-/// `cq` is null or was made here, and stays while the answer is used.
+/// `cq` is null or was created by this library, and is not destroyed while the result is used.
 pub(crate) unsafe fn of<'a>(cq: *const ibv_cq) -> Result<&'a Queue, Errno> {
-    // SAFETY: the caller's word: every queue is an extended one.
+    // SAFETY: the caller guarantees that `cq` is null or was created by this library; every queue is created as an `ibv_cq_ex`.
     unsafe { Held::of(cq.cast::<ibv_cq_ex>()) }.ok_or(Errno::INVAL)
 }
 
-/// Where the queue hears of events.
+/// The asynchronous events of the queue.
 ///
 /// # Safety
-/// As of [`of`].
+/// As for [`of`].
 pub(crate) unsafe fn ear(cq: *const ibv_cq) -> Option<Arc<Ear>> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call.
     unsafe { of(cq) }.ok().map(|queue| queue.ear.clone())
 }
 
-/// A queue to make.
+/// Parameters of a queue to create.
 struct Wanted {
     entries: c_int,
     name: *mut c_void,
@@ -68,9 +68,9 @@ struct Wanted {
 }
 
 /// # Safety
-/// `context` is open, the channel is null or was made here.
+/// `context` is open; `wanted.channel` is null or was created by this library.
 unsafe fn create(context: *mut ibv_context, wanted: &Wanted) -> Result<*mut ibv_cq_ex, Errno> {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
     let own = unsafe { context::of(context)? };
     let entries = usize::try_from(wanted.entries).map_err(|_| Errno::INVAL)?;
     let vector = usize::try_from(wanted.vector).map_err(|_| Errno::INVAL)?;
@@ -93,13 +93,13 @@ unsafe fn create(context: *mut ibv_context, wanted: &Wanted) -> Result<*mut ibv_
         cqe: wanted.entries,
         ..ibv_cq_ex::zeroed()
     };
-    // The queue must be there before it can be told of: its address is what is told.
-    // SAFETY: the program's word.
+    // The event of a queue contains its address, so the address must be known before the queue is registered with its channel.
+    // SAFETY: the caller guarantees that the channel in `c` is null or was created by this library.
     unsafe { give(c, own, cq, vector) }
 }
 
 /// # Safety
-/// The channel is null or was made here.
+/// `c.channel` is null or was created by this library.
 unsafe fn give(
     c: ibv_cq_ex,
     own: &Context,
@@ -111,7 +111,7 @@ unsafe fn give(
     let place = Held::room();
     let at: *mut ibv_cq = place.at().cast();
     let ear = Ear::new(&own.events, ibv_async_event__element { cq: at });
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `channel` is null or was created by this library; `at` is where the queue is placed below.
     let bell = unsafe { Bell::new(channel, at, &cq) };
     if let Some((bell, _)) = &bell {
         cq.listen(Some(bell.ringer()));
@@ -131,10 +131,10 @@ unsafe fn give(
     Ok(place.fill(c, queue))
 }
 
-/// Makes a completion queue.
+/// Creates a completion queue.
 ///
 /// # Safety
-/// `context` is open, `channel` is null or was made here.
+/// `context` is open, `channel` is null or was created by this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_cq(
     context: *mut ibv_context,
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn ibv_create_cq(
         channel,
         vector: comp_vector,
     };
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `context` is open and that `channel` is null or was created by this library.
     let made = unsafe { create(context, &wanted) };
     pointer(made.map(<*mut ibv_cq_ex>::cast))
 }
@@ -157,10 +157,10 @@ pub unsafe extern "C" fn ibv_create_cq(
 /// Destroys a queue that no queue pair completes in.
 ///
 /// # Safety
-/// `cq` was made here, and the program does not use it any more.
+/// `cq` was created by this library, and is not used after this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call.
     let own = unsafe { of(cq) };
     number(own.and_then(|own| {
         if own.uses.any() {
@@ -172,19 +172,19 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
             bell.close();
         }
         own.ear.close();
-        // SAFETY: the program's word.
+        // SAFETY: `cq` came from `Room::fill`, and the caller does not use it after this call.
         drop(unsafe { Held::take(cq.cast()) });
         Ok(())
     }))
 }
 
-/// Changes the size of a queue; completions that wait stay.
+/// Changes the size of a queue; its completions are kept.
 ///
 /// # Safety
-/// `cq` was made here.
+/// `cq` was created by this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call.
     let own = unsafe { of(cq) };
     number(own.and_then(|own| {
         let entries = usize::try_from(cqe).map_err(|_| Errno::INVAL)?;
@@ -192,19 +192,19 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
             return Err(Errno::INVAL);
         }
         own.cq.resize(entries)?;
-        // SAFETY: the program waits for this call to change it.
+        // SAFETY: the object exists, and the program does not access it while this call runs.
         unsafe { (*cq).cqe = cqe };
         Ok(())
     }))
 }
 
-/// Acknowledges events that told of the queue.
+/// Acknowledges completion events of the queue.
 ///
 /// # Safety
-/// `cq` was made here.
+/// `cq` was created by this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: u32) {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call.
     if let Ok(own) = unsafe { of(cq) }
         && let Some((bell, _)) = &own.bell
     {
@@ -212,27 +212,27 @@ pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: u32) {
     }
 }
 
-/// Takes the oldest completions; returns how many, or a negative number.
+/// Removes the oldest completions; returns how many, or a negative error number.
 ///
 /// # Safety
-/// `cq` was made here; `wc` has room for `count` entries.
+/// `cq` was created by this library; `wc` has room for `count` entries.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call.
     let (Ok(own), Ok(count)) = (unsafe { of(cq) }, usize::try_from(count)) else {
         return -libc::EINVAL;
     };
     // Most programs ask for one at a time.
     let taken = match count {
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees room for `count` entries at `wc`.
         0 | 1 => unsafe { own.poll::<1>(count, wc) },
-        // SAFETY: the program's word.
+        // SAFETY: as above.
         _ => unsafe { own.poll::<16>(count, wc) },
     };
     taken as c_int
 }
 
 impl Queue {
-    /// Takes completions, at most `BATCH` in one go.
+    /// Removes completions, at most `BATCH` per step.
     ///
     /// # Safety
     /// `wc` has room for `count` entries.
@@ -243,7 +243,7 @@ impl Queue {
             let room = BATCH.min(count - taken);
             let n = self.cq.poll(&mut batch[..room]);
             for (at, from) in batch[..n].iter().enumerate() {
-                // SAFETY: the caller's word.
+                // SAFETY: `taken + at` is below `count`, and the caller guarantees room for `count` entries at `wc`.
                 unsafe { wc.add(taken + at).write(wc::of(from)) };
             }
             taken += n;
@@ -255,12 +255,12 @@ impl Queue {
     }
 }
 
-/// Asks for one event when the next completion comes, or the next solicited one.
+/// Requests one event at the next completion, or at the next solicited one.
 ///
 /// # Safety
-/// `cq` was made here.
+/// `cq` was created by this library.
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call.
     let own = unsafe { of(cq) };
     number(own.map(|own| {
         own.cq.arm(match solicited_only {
@@ -270,12 +270,12 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
     }))
 }
 
-/// Changes how often events of a queue are told (E6): it gets a completion handler of its own for that.
+/// Changes the event moderation of a queue (E6): it gets a completion handler of its own for that.
 ///
 /// # Safety
-/// `cq` was made here; `attr` is the program's.
+/// `cq` was created by this library; `attr` is valid during the call.
 pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call; `attr` is null or valid for reads.
     let (own, attr) = unsafe { (of(cq), attr.as_ref()) };
     number(own.and_then(|own| {
         let attr = attr.ok_or(Errno::INVAL)?;

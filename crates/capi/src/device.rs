@@ -1,6 +1,5 @@
-//! The list of devices: the functions of this process's adapter, by the names that its profile has for them (V1, V2).
-//! It promises that a device stays where it is for the life of the process, so that no pointer to it dangles.
-//! It refuses to open anything: a program may list devices and go.
+//! The list of devices: the functions of this process's adapter that do RDMA, with the names of its profile (V1, V2).
+//! A device keeps its address as long as the process lives, so that no pointer to it dangles. Listing devices opens none.
 
 use core::ffi::{c_char, c_int};
 use core::net::IpAddr;
@@ -16,7 +15,7 @@ use crate::errno::{Errno, pointer};
 use crate::home::{Home, config, home_of};
 use crate::sysfs;
 
-/// Providers of others look behind the end of a device for marks of their own and must find none.
+/// Provider libraries of other adapters read behind the end of a device for a mark of their own; they find zeros.
 const TAIL: usize = 1024;
 
 #[repr(C)]
@@ -28,9 +27,9 @@ struct Listed {
 /// A device and the number of its function.
 struct Address(usize, *mut Listed);
 
-// SAFETY: made once, then only read, here and by the program.
+// SAFETY: the structs are created once and then only read, here and by the program.
 unsafe impl Send for Address {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Address {}
 
 static DEVICES: OnceLock<Box<[Address]>> = OnceLock::new();
@@ -47,7 +46,7 @@ pub(crate) fn devices(config: &Config) -> impl Iterator<Item = *mut ibv_device> 
     all.iter().map(|address| address.1.cast())
 }
 
-/// Functions of RDMA devices and what these are called; verbs know no others (V2).
+/// Numbers and names of the functions that do RDMA; verbs do not show others (V2).
 pub(crate) fn names(config: &Config) -> Vec<(usize, String)> {
     let mut all = served(config);
     all.retain(|(_, device)| device.there().has(Service::Rdma));
@@ -57,7 +56,7 @@ pub(crate) fn names(config: &Config) -> Vec<(usize, String)> {
 
 /// Devices of all functions; the physical one is 0.
 pub(crate) fn served(config: &Config) -> Vec<(usize, Logical)> {
-    // A profile that makes no sense was refused when the settings were read.
+    // An invalid profile was refused when the settings were read.
     let profile = config.device_profile().into_iter();
     let all = |profile: DeviceProfile| profile.served().cloned().collect::<Vec<_>>();
     profile.flat_map(all).enumerate().collect()
@@ -85,7 +84,7 @@ fn listed(config: &Config, number: usize, name: &str) -> Listed {
     }
 }
 
-/// Writes a text and the zero that ends it; what does not fit is cut.
+/// Writes a text and a terminating zero; what does not fit is cut off.
 pub(crate) fn write(to: &mut [c_char], text: &str) {
     let room = to.len().saturating_sub(1);
     for (to, from) in to.iter_mut().zip(text.bytes().take(room)) {
@@ -93,17 +92,17 @@ pub(crate) fn write(to: &mut [c_char], text: &str) {
     }
 }
 
-/// The function of our device, if it is one.
+/// The number of the function, if the device is one of this library.
 pub(crate) fn number(device: *mut ibv_device) -> Option<usize> {
     let mut all = DEVICES.get()?.iter();
     let found = all.find(|ours| ours.1.cast() == device);
     found.map(|ours| ours.0)
 }
 
-/// Lists the devices.
+/// Lists the devices. The list is freed by [`ibv_free_device_list`].
 ///
 /// # Safety
-/// `num_devices` is null or the program's.
+/// `num_devices` is null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
     let Some(config) = config() else {
@@ -111,15 +110,15 @@ pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *m
     };
     let mut all: Vec<*mut ibv_device> = devices(config).collect();
     if !num_devices.is_null() {
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `num_devices` is valid for writes.
         unsafe { *num_devices = all.len() as c_int };
     }
-    // The end, by which whoever forgets the list knows its length.
+    // The null at the end tells `ibv_free_device_list` the length.
     all.push(ptr::null_mut());
     Box::into_raw(all.into_boxed_slice()).cast()
 }
 
-/// Forgets a list of devices.
+/// Frees a list of devices; the devices stay valid.
 ///
 /// # Safety
 /// `list` came from [`ibv_get_device_list`] and is not used any more.
@@ -128,33 +127,33 @@ pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
     if list.is_null() {
         return;
     }
-    // SAFETY: the program's word: made above, with a null at its end.
+    // SAFETY: the caller guarantees that `list` came from `ibv_get_device_list`, which ends it with a null pointer.
     let devices = (0..).take_while(|&at| unsafe { !(*list.add(at)).is_null() });
     let len = devices.count() + 1;
-    // SAFETY: as above, a boxed slice of this length.
+    // SAFETY: as above: a boxed slice of this length, which the caller does not use after this call.
     drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(list, len)) });
 }
 
 /// The name of a device.
 ///
 /// # Safety
-/// `device` comes from the list.
+/// `device` is null or comes from the list.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
     if device.is_null() {
         return ptr::null();
     }
-    // SAFETY: the program's word.
+    // SAFETY: `device` is not null, so the caller guarantees that it is a listed device; only the address of a field is taken.
     unsafe { (&raw const (*device).name).cast() }
 }
 
-/// The number of a device among those of the kernel: it is none of them.
+/// The index of a device in the kernel's netlink interface: these devices have none.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
     -1
 }
 
-/// The unique name of a device, in network order.
+/// The node GUID of a device, in network order.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
     let home = number(device).and_then(|number| home_of(number).ok());
@@ -166,8 +165,8 @@ pub(crate) fn guid(home: &Home) -> u64 {
     guid_of(home.device.addresses().unwrap_or_default(), home.number)
 }
 
-/// The same on every day, and another on every host and for every function: a locally administered one made of the first
-/// address. In network order.
+/// A locally administered GUID made of the first address, in network order: constant over time, different on every host and for every
+/// function.
 pub(crate) fn guid_of(addresses: &[IpAddr], number: usize) -> u64 {
     let mut bytes: [u8; 8] = match addresses.first() {
         Some(IpAddr::V4(ip)) => {
@@ -184,16 +183,16 @@ pub(crate) fn guid_of(addresses: &[IpAddr], number: usize) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// Where device attributes would be files.
+/// The root of sysfs.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     c"/sys".as_ptr()
 }
 
-/// Reads an attribute of a device that the kernel would have as a file; other files are read as they are. Returns the length, or -1.
+/// Reads a sysfs attribute of a device; files that are not of these devices are read from the file system. Returns the length, or -1.
 ///
 /// # Safety
-/// `dir` and `file` are texts, `buf` has room for `size` bytes.
+/// `dir` and `file` are C strings, `buf` has room for `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_read_sysfs_file(
     dir: *const c_char,
@@ -201,7 +200,7 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
     buf: *mut c_char,
     size: usize,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `dir` and `file` are null or C strings.
     let (dir, file) = unsafe { (text(dir), text(file)) };
     let (Some(dir), Some(file)) = (dir, file) else {
         return failed(Errno::INVAL);
@@ -216,7 +215,7 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
     let line = content.strip_suffix(b"\n").unwrap_or(&content);
     let len = line.len().min(size.saturating_sub(1));
     if size > 0 {
-        // SAFETY: the program's room, within its size.
+        // SAFETY: the caller guarantees `size` bytes at `buf`; `len` is at least one less.
         unsafe {
             ptr::copy_nonoverlapping(line.as_ptr(), buf.cast(), len);
             *buf.add(len) = 0;
@@ -230,10 +229,10 @@ fn failed(errno: Errno) -> c_int {
     -1
 }
 
-/// Reads an attribute of one of the kernel's devices: ours is none.
+/// Would read an attribute of a kernel device; not supported.
 ///
 /// # Safety
-/// As of a function that reads nothing.
+/// No requirements: the arguments are not used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_read_ibdev_sysfs_file(
     _buf: *mut c_char,
@@ -244,9 +243,9 @@ pub unsafe extern "C" fn ibv_read_ibdev_sysfs_file(
 }
 
 /// # Safety
-/// `at` is null or a text.
+/// `at` is null or a C string.
 unsafe fn text(at: *const c_char) -> Option<String> {
-    // SAFETY: the caller's word.
+    // SAFETY: `at` is not null, so the caller guarantees a C string.
     let text = (!at.is_null()).then(|| unsafe { CStr::from_ptr(at) })?;
     Some(CString::from(text).to_string_lossy().into_owned())
 }

@@ -1,6 +1,6 @@
-//! Where an object of a program hears of asynchronous events: its context's mailbox, and the books of what it was told.
-//! It promises that nothing is told of an object once it is going, and that who destroys it can wait until the program has
-//! acknowledged what it was given. It refuses to know what kind of object it is.
+//! Asynchronous events of one object: they are queued in its context's [`Mailbox`], and the acknowledgements are counted.
+//! Once an object is being destroyed, its queued events are removed and no more are added; destroying it waits until the program has
+//! acknowledged those that it was given.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use crate::abi::*;
 use crate::log;
 use crate::mailbox::{Acks, Mailbox};
 
-/// Events of a context that its program may leave unread. Peers cause them, and many programs never read any.
+/// Events of a context that may be unread. Peers cause them, and many programs never read any.
 const MOST: usize = 1 << 16;
 
-/// An event on its way to a program.
+/// An event that the program has not read yet.
 pub(crate) struct Told {
-    /// None if it is about the device.
+    /// None if the event is about the device.
     ear: Option<Arc<Ear>>,
     what: u32,
 }
@@ -26,10 +26,10 @@ impl Told {
     };
 }
 
-/// The mailbox of a context.
+/// The asynchronous events of a context.
 pub(crate) type Events = Mailbox<Told>;
 
-/// An object that can be told of.
+/// The events of one object.
 pub(crate) struct Ear {
     events: Arc<Events>,
     element: Element,
@@ -37,10 +37,10 @@ pub(crate) struct Ear {
     acks: Acks,
 }
 
-/// The object as its program knows it.
+/// The object's address, as it appears in events.
 struct Element(ibv_async_event__element);
 
-// SAFETY: an address that only the program follows.
+// SAFETY: the pointer is returned to the program in events, and not dereferenced here.
 unsafe impl Send for Element {}
 // SAFETY: as above.
 unsafe impl Sync for Element {}
@@ -55,13 +55,13 @@ impl Ear {
         })
     }
 
-    /// Something happened to the object.
+    /// Raises an event of the object.
     pub(crate) fn tell(self: &Arc<Ear>, what: u32) {
         let told = Told {
             ear: Some(self.clone()),
             what,
         };
-        // As for an adapter whose event queue overflows: what the program knows of its objects is not all any more.
+        // As an adapter whose event queue overflows: the program has to assume that it knows less than all about its objects.
         let lives = || !self.gone.load(Ordering::Relaxed);
         if self
             .events
@@ -71,12 +71,12 @@ impl Ear {
         }
     }
 
-    /// The program has acknowledged one; by its own count, since whoever destroys the object may go on before this returns.
+    /// The program has acknowledged one. Takes an own reference: the thread that waits in [`close`](Ear::close) may free the object's first.
     pub(crate) fn acknowledged(self: Arc<Ear>) {
         self.acks.acknowledged(1);
     }
 
-    /// The object goes: waits until what the program was given is acknowledged.
+    /// The object is being destroyed: waits until the events that the program was given are acknowledged.
     pub(crate) fn close(&self) {
         self.events.remove(
             |told| {
@@ -91,13 +91,13 @@ impl Ear {
 }
 
 impl Events {
-    /// The device itself has failed: the context is told, and nothing more will come.
+    /// The device has failed: the context gets `IBV_EVENT_DEVICE_FATAL`, and reads do not wait any more.
     pub(crate) fn fail(&self) {
         self.put_within(MOST, Told::DEVICE_FATAL, || true, || Told::DEVICE_FATAL);
         self.end();
     }
 
-    /// The next event of a context, as its program wants to see it.
+    /// The next event of a context, as `ibv_get_async_event` returns it.
     pub(crate) fn next(&self) -> Result<ibv_async_event, crate::errno::Errno> {
         let told = self.take(|told| {
             if let Some(ear) = &told.ear {
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn unread_events_are_bounded() {
         let events = Arc::new(Events::new().unwrap());
-        // SAFETY: sets a flag of a descriptor that the mailbox keeps open, as programs do.
+        // SAFETY: `fcntl` with `F_SETFL` takes an integer; the mailbox keeps the descriptor open.
         let refused = unsafe { libc::fcntl(events.fd(), libc::F_SETFL, libc::O_NONBLOCK) };
         assert_eq!(refused, 0);
         let element = || ibv_async_event__element { port_num: 0 };
@@ -136,7 +136,7 @@ mod tests {
         }
         assert_eq!(events.next().unwrap().event_type, IBV_EVENT_DEVICE_FATAL);
         assert!(events.next().is_err(), "nothing more");
-        // Neither the dropped ones nor the overflow are waited for.
+        // Dropped events and the overflow need no acknowledgement.
         one.close();
         other.tell(IBV_EVENT_QP_FATAL);
         assert_eq!(events.next().unwrap().event_type, IBV_EVENT_QP_FATAL);

@@ -1,6 +1,5 @@
-//! How calls fail in C: a number, returned or left in `errno`.
-//! It promises the numbers that the original's programs look for, and a sentence in the log where a number says too little.
-//! It refuses to invent: what cannot be done is `EOPNOTSUPP`, and what has no better number is `EINVAL`.
+//! Error numbers, returned or left in `errno`, as the C API expects them of each call.
+//! An operation that is not supported is `EOPNOTSUPP`; without a better number it is `EINVAL`. The text of an error goes to the log.
 
 use core::ffi::c_int;
 use core::ptr;
@@ -21,15 +20,15 @@ impl Errno {
     pub(crate) const NODATA: Errno = Errno(libc::ENODATA);
     pub(crate) const AGAIN: Errno = Errno(libc::EAGAIN);
 
-    /// The one that was left last.
+    /// `errno` of this thread.
     pub(crate) fn last() -> Errno {
-        // SAFETY: the address of this thread's own error number.
+        // SAFETY: `__errno_location` returns this thread's own variable.
         Errno(unsafe { *libc::__errno_location() })
     }
 
-    /// Leaves it where C programs look.
+    /// Stores it in `errno`.
     pub(crate) fn set(self) {
-        // SAFETY: the address of this thread's own error number.
+        // SAFETY: `__errno_location` returns this thread's own variable.
         unsafe { *libc::__errno_location() = self.0 };
     }
 }
@@ -61,7 +60,7 @@ impl From<PostError> for Errno {
     }
 }
 
-/// The answer of a call that returns a pointer.
+/// The result of a call that returns a pointer.
 pub(crate) fn pointer<T>(result: Result<*mut T, Errno>) -> *mut T {
     result.unwrap_or_else(|errno| {
         errno.set();
@@ -69,19 +68,19 @@ pub(crate) fn pointer<T>(result: Result<*mut T, Errno>) -> *mut T {
     })
 }
 
-/// The answer of a call that returns the number itself.
+/// The result of a call that returns the error number.
 pub(crate) fn number(result: Result<(), Errno>) -> c_int {
     match result {
         Ok(()) => 0,
         Err(errno) => {
-            // Some programs print this one although they were told.
+            // Some programs print `errno` although the number is returned.
             errno.set();
             errno.0
         }
     }
 }
 
-/// The answer of a call that returns -1 and leaves the number.
+/// The result of a call that returns -1 and leaves the number in `errno`.
 pub(crate) fn minus_one(result: Result<(), Errno>) -> c_int {
     match result {
         Ok(()) => 0,

@@ -1,7 +1,6 @@
-//! The adapter of this process: one, however many contexts and functions (V1) a program opens, made when the first is and gone
-//! with the last.
-//! It promises that a forked child gets one of its own, and that events reach the object that they are about.
-//! It refuses to exist before a program opens something: loading the library does nothing.
+//! The adapter of this process: one for all contexts and functions (V1) that the program opens, created with the first and dropped with
+//! the last. A forked child gets an adapter of its own, and loading the library creates nothing.
+//! Events of the adapter are distributed here to the objects that they are about.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -23,13 +22,13 @@ mod failing;
 
 use failing::Bound;
 
-/// Completion vectors that programs are offered at most, if no setting says how many handlers there shall be: some stay free
-/// for queues that ask for moderation of their own.
+/// Completion vectors that are offered at most if the setting `handlers` is not set: some handlers stay free for queues with moderation of
+/// their own.
 const VECTORS: u16 = 16;
-/// Handlers that the adapter has then.
+/// Handlers of the adapter in that case.
 const HANDLERS: &str = "29";
 
-/// Settings, and how many completion vectors they make.
+/// Settings, and the number of completion vectors that follows from them.
 struct Settings {
     config: Config,
     vectors: u16,
@@ -43,29 +42,29 @@ pub(crate) enum Subject {
     Srq(u32),
 }
 
-/// The adapter and what the C face knows of it.
+/// A function of the adapter and the C objects that belong to it.
 pub(crate) struct Home {
     pub(crate) device: Device,
     /// Which of the devices it is; 0 is the physical function.
     pub(crate) number: usize,
-    /// Kept by virtual functions (V1): what is opened next must be of the same adapter.
+    /// Held by virtual functions (V1): functions that are opened later must be of the same adapter.
     _physical: Option<Arc<Home>>,
-    /// Where stream sockets connect.
+    /// Connects rsockets.
     pub(crate) net: Arc<Net>,
     ears: RwLock<HashMap<Subject, Arc<Ear>>>,
-    /// Queue pairs by the number that their programs know.
+    /// Queue pairs by the number that their programs see.
     pairs: RwLock<HashMap<u32, Address>>,
     /// Identifiers of the connection manager, by the number that events have for their queue pairs.
     links: RwLock<HashMap<u32, Weak<Link>>>,
-    /// Those whose connections have ended not long ago.
+    /// Identifiers whose connections ended a short time ago.
     timewait: Arc<Timewait>,
-    /// Who is told that the device has failed.
+    /// What is notified when the device fails.
     bound: Mutex<Bound>,
     vectors: Mutex<Box<[Option<Arc<Handler>>]>>,
 }
 
 impl Home {
-    /// A device, by its number and name: a function of the physical one's adapter if that is named.
+    /// A device by its number and name; a function of the adapter of `physical`, if that is given.
     fn new(
         settings: &Settings,
         (number, name): (usize, &str),
@@ -114,25 +113,25 @@ impl Home {
         self.device.config().personality
     }
 
-    /// Completion vectors: completion handlers of the adapter, by the names that C programs have for them (N2).
+    /// Completion vectors: the C API's name for completion handlers of the adapter (N2).
     pub(crate) fn vector_count(&self) -> usize {
         self.vectors.lock().len()
     }
 
-    /// The handler of a vector, registered when it is first asked for.
+    /// The handler of a vector, registered at first use.
     pub(crate) fn vector(&self, at: usize) -> Result<Arc<Handler>, Errno> {
         let mut vectors = self.vectors.lock();
         let slot = vectors.get_mut(at).ok_or(Errno::INVAL)?;
         if let Some(handler) = slot {
             return Ok(handler.clone());
         }
-        // It runs nothing itself: whoever listens to a queue is told.
+        // It runs no function of its own: the listener of each queue is called.
         let handler = Arc::new(self.device.set_handler(&HandlerOptions::default())?);
         *slot = Some(handler.clone());
         Ok(handler)
     }
 
-    /// Events about this object go to `ear` from now on.
+    /// Delivers events about this object to `ear` from now on.
     pub(crate) fn add(&self, subject: Subject, ear: &Arc<Ear>) {
         self.ears.write().insert(subject, ear.clone());
     }
@@ -142,7 +141,7 @@ impl Home {
         drop(gone);
     }
 
-    /// A queue pair can be found by its number from now on.
+    /// Makes a queue pair known by its number.
     pub(crate) fn add_pair(&self, number: u32, qp: *mut ibv_qp) {
         self.pairs.write().insert(number, Address(qp));
     }
@@ -158,19 +157,19 @@ impl Home {
         pairs.get(&number).map_or(ptr::null_mut(), |at| at.0)
     }
 
-    /// The queue pair with this number has come to a state, which its program sees; nothing if it is gone.
+    /// Writes the state of the queue pair with this number for its program to read; does nothing if it has been destroyed.
     pub(crate) fn reached(&self, number: u32, state: u32) {
-        // Under the lock: whoever destroys a queue pair takes it out before.
+        // Under the lock: the thread that destroys a queue pair removes it from the map first.
         let pairs = self.pairs.read();
         if let Some(Address(qp)) = pairs.get(&number) {
-            // SAFETY: it is there while we have the lock. One field is written, which programs only read.
+            // SAFETY: the queue pair is not freed while this thread holds the lock. One field is written, which programs only read.
             unsafe { (**qp).state = state };
         }
     }
 
-    /// The end of this queue pair's connection is told to an identifier.
+    /// Reports the end of this queue pair's connection to an identifier.
     pub(crate) fn join(&self, event_number: u32, link: &Arc<Link>) {
-        // iWARP's connection manager knows no such time.
+        // The iWARP connection manager has no time wait.
         if self.personality() == Personality::Roce {
             link.lingers(&self.timewait);
         }
@@ -198,10 +197,9 @@ impl Home {
             Event::SqDrained { qp } => (Subject::Qp(qp), IBV_EVENT_SQ_DRAINED),
             Event::LastWqe { qp } => (Subject::Qp(qp), IBV_EVENT_QP_LAST_WQE_REACHED),
             Event::DeviceFatal => return self.fail(),
-            // The connection manager's to tell.
+            // Reported by the connection manager.
             Event::Disconnected { qp } => return self.disconnected(qp),
-            // Adapters raise it only for a queue pair that is not told to send yet, and programs take it for trouble
-            // otherwise.
+            // Adapters raise `IBV_EVENT_COMM_EST` only for a queue pair that is in RTR; programs treat it as an error otherwise.
             Event::Established { .. } | Event::Completion { .. } | Event::Missed { .. } => return,
         };
         let ear = self.ears.read().get(&subject).cloned();
@@ -211,26 +209,26 @@ impl Home {
     }
 }
 
-/// A queue pair's address.
+/// The address of a queue pair.
 struct Address(*mut ibv_qp);
 
-// SAFETY: it is followed only by calls that its program makes about it.
+// SAFETY: the pointer is dereferenced only under the lock of `pairs`, or by calls that the program makes about the queue pair.
 unsafe impl Send for Address {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Address {}
 
-/// A context and a domain that stay open.
+/// A context and a protection domain that stay open.
 #[derive(Clone, Copy)]
 struct Common(*mut ibv_context, *mut ibv_pd);
 
-// SAFETY: addresses of objects that any thread may use.
+// SAFETY: contexts and domains may be used by any thread, and these are never freed.
 unsafe impl Send for Common {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Common {}
 
-/// What a process has: its settings, read once, and its adapter while somebody uses it.
+/// State of a process: its settings, read once, and its adapter while it is in use.
 struct Place {
-    /// A forked child has a place of its own: locks of its parent may be held by threads that it has not.
+    /// A forked child has a `Place` of its own: locks of its parent may be held by threads that do not exist in the child.
     process: libc::pid_t,
     settings: OnceLock<Option<Settings>>,
     /// The adapter's functions that are in use, by number.
@@ -241,11 +239,11 @@ struct Place {
 static PLACE: AtomicPtr<Place> = AtomicPtr::new(ptr::null_mut());
 
 fn place() -> &'static Place {
-    // SAFETY: asks for a number.
+    // SAFETY: `getpid` has no preconditions.
     let process = unsafe { libc::getpid() };
     loop {
         let now = PLACE.load(Ordering::Acquire);
-        // SAFETY: places are never freed.
+        // SAFETY: null, or leaked by this function and never freed.
         if let Some(place) = unsafe { now.as_ref() }
             && place.process == process
         {
@@ -261,13 +259,13 @@ fn place() -> &'static Place {
             .compare_exchange(now, fresh, Ordering::AcqRel, Ordering::Acquire)
             .is_err()
         {
-            // SAFETY: ours, and nobody else has seen it.
+            // SAFETY: leaked above, and not published.
             drop(unsafe { Box::from_raw(fresh) });
         }
     }
 }
 
-/// The settings of this process; none, and a sentence in the log, if they are wrong.
+/// The settings of this process; none if they are wrong, which is logged.
 pub(crate) fn config() -> Option<&'static Config> {
     settings().map(|settings| &settings.config)
 }
@@ -279,11 +277,11 @@ fn settings() -> Option<&'static Settings> {
             let mut vectors = config.handlers();
             if config.handlers.is_none() {
                 vectors = vectors.min(VECTORS);
-                // Known to be in range.
+                // The value is in the range of the setting.
                 let _ = config.set("handlers", HANDLERS);
             }
             if let Some((_, first)) = device::served(&config).into_iter().next() {
-                // As it is listed; a name of a profile was checked.
+                // The name of the list; names of a profile were checked.
                 let _ = config.set("name", &first.name);
             }
             Some(Settings { config, vectors })
@@ -296,7 +294,7 @@ fn settings() -> Option<&'static Settings> {
     place().settings.get_or_init(read).as_ref()
 }
 
-/// The adapter of this process, by the first of its functions that does RDMA: the physical one, unless a profile says otherwise (V2).
+/// The first function of this process's adapter that does RDMA: the physical one, unless a profile says otherwise (V2).
 pub(crate) fn home() -> Result<Arc<Home>, Errno> {
     let config = config().ok_or(Errno::INVAL)?;
     let (first, _) = device::names(config)
@@ -310,7 +308,7 @@ pub(crate) fn home() -> Result<Arc<Home>, Errno> {
 pub(crate) fn home_of(number: usize) -> Result<Arc<Home>, Errno> {
     let settings = settings().ok_or(Errno::INVAL)?;
     let served = device::served(&settings.config);
-    // A forked child lists the devices of its parent, and may be configured otherwise.
+    // A forked child lists the devices of its parent, and may have other settings.
     let (_, asked) = served.get(number).ok_or(Errno::NODEV)?;
     let mut homes = place().homes.lock();
     let mut find = |number, name: &str, physical| {
@@ -335,8 +333,8 @@ pub(crate) fn running(number: usize) -> Option<Arc<Home>> {
     homes.get(&number).and_then(Weak::upgrade)
 }
 
-/// All functions of the adapter that this process uses now; none while another thread opens one, which a process that ends does
-/// not wait for.
+/// All functions of the adapter that are in use; empty while another thread opens one: a process that ends does not wait for
+/// that.
 pub(crate) fn all_running() -> Vec<Arc<Home>> {
     let homes = place().homes.try_lock();
     homes.map_or_else(Vec::new, |homes| {
@@ -344,7 +342,7 @@ pub(crate) fn all_running() -> Vec<Arc<Home>> {
     })
 }
 
-/// A context and a domain that all identifiers of the connection manager share; opened once, and never closed.
+/// The context and domain that all identifiers of the connection manager share; opened once, and never closed.
 pub(crate) fn common() -> Result<(*mut ibv_context, *mut ibv_pd), Errno> {
     let mut common = place().common.lock();
     if let Some(Common(context, pd)) = *common {
@@ -353,7 +351,7 @@ pub(crate) fn common() -> Result<(*mut ibv_context, *mut ibv_pd), Errno> {
     let config = config().ok_or(Errno::INVAL)?;
     let first = device::devices(config).next().ok_or(Errno::NODEV)?;
     let context = context::open(first)?;
-    // SAFETY: just opened.
+    // SAFETY: `context` was opened above.
     let pd = unsafe { pd::ibv_alloc_pd(context) };
     if pd.is_null() {
         return Err(Errno::last());

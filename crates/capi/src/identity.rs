@@ -1,14 +1,14 @@
-//! What the adapter calls itself: vendor, part and versions, the same in `ibv_query_device` and in sysfs.
-//! They are public so that whatever else shows the adapter to programs agrees with it.
+//! Vendor, part and versions of the adapter, the same in `ibv_query_device` and in sysfs.
+//! Public, so that other code that shows the adapter to programs uses the same values.
 
 /// The vendor: an OUI with the bit that marks it as locally administered, which no manufacturer has. Programs that look for the
 /// OUI of an adapter they know do not find it.
 pub const VENDOR_ID: u32 = 0x02_5642;
 
-/// The part: there is one.
+/// The part number: there is one part.
 pub const VENDOR_PART_ID: u32 = 1;
 
-/// The firmware is the crate.
+/// The firmware version is the crate's.
 pub const FW_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The hardware's version: the crate's as one number, a byte each for major, minor and patch.

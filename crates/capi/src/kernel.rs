@@ -1,5 +1,5 @@
-//! Structs of the kernel's interface turned into those of programs and back, for connection managers that talk to the kernel themselves.
-//! It promises the original's copies, field by field. It refuses to know where such structs come from: none is ours.
+//! Conversion of structs between the kernel's interface and the verbs API, for connection managers that talk to the kernel themselves.
+//! The fields are copied as the original does; this library neither sends nor receives such structs.
 
 use crate::abi::*;
 
@@ -114,31 +114,31 @@ fn address(from: &ib_uverbs_ah_attr) -> ibv_ah_attr {
     }
 }
 
-/// Copies an address from the kernel's form.
+/// Copies an address from the kernel's struct.
 ///
 /// # Safety
-/// Both are the program's.
+/// Both are valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_copy_ah_attr_from_kern(
     to: *mut ibv_ah_attr,
     from: *const ib_uverbs_ah_attr,
 ) {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `to` is valid for writes and `from` for reads.
     unsafe { *to = address(&*from) };
 }
 
-/// Copies attributes of a queue pair from the kernel's form.
+/// Copies attributes of a queue pair from the kernel's struct.
 ///
 /// # Safety
-/// Both are the program's.
+/// Both are valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_copy_qp_attr_from_kern(
     to: *mut ibv_qp_attr,
     from: *const ib_uverbs_qp_attr,
 ) {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that both are valid during the call and do not overlap.
     let (to, from) = unsafe { (&mut *to, &*from) };
-    // What the kernel's form has not stays as it is.
+    // Fields that the kernel's struct does not have are not changed.
     *to = ibv_qp_attr {
         qp_state: from.qp_state,
         cur_qp_state: from.cur_qp_state,
@@ -169,16 +169,16 @@ pub unsafe extern "C" fn ibv_copy_qp_attr_from_kern(
     };
 }
 
-/// Copies a path from the kernel's form.
+/// Copies a path from the kernel's struct.
 ///
 /// # Safety
-/// Both are the program's.
+/// Both are valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_copy_path_rec_from_kern(
     to: *mut ibv_sa_path_rec,
     from: *const ib_user_path_rec,
 ) {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that both are valid during the call and do not overlap.
     let (to, from) = unsafe { (&mut *to, &*from) };
     *to = ibv_sa_path_rec {
         dgid: ibv_gid { raw: from.dgid },
@@ -203,18 +203,18 @@ pub unsafe extern "C" fn ibv_copy_path_rec_from_kern(
     };
 }
 
-/// Copies a path into the kernel's form.
+/// Copies a path into the kernel's struct.
 ///
 /// # Safety
-/// Both are the program's.
+/// Both are valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_copy_path_rec_to_kern(
     to: *mut ib_user_path_rec,
     from: *const ibv_sa_path_rec,
 ) {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that both are valid during the call and do not overlap.
     let (to, from) = unsafe { (&mut *to, &*from) };
-    // SAFETY: sixteen bytes each, whichever member they were written through.
+    // SAFETY: both members of the union are 16 bytes of integers, for which any bytes are valid.
     let (dgid, sgid) = unsafe { (from.dgid.raw, from.sgid.raw) };
     *to = ib_user_path_rec {
         dgid,
@@ -253,7 +253,7 @@ mod tests {
         path.preference = 9;
         let mut kernel = core::mem::MaybeUninit::<ib_user_path_rec>::zeroed();
         let mut back = ibv_sa_path_rec::zeroed();
-        // SAFETY: all ours.
+        // SAFETY: all pointers are to locals.
         unsafe {
             ibv_copy_path_rec_to_kern(kernel.as_mut_ptr(), &raw const path);
             ibv_copy_path_rec_from_kern(&raw mut back, kernel.as_ptr());

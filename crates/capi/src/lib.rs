@@ -1,10 +1,10 @@
-//! The C faces of Verbena: what a program that was built for libibverbs or librdmacm calls, and finds in memory.
-//! It promises the original's symbols, layouts, errors and waiting rules, so that such a program does not notice.
-//! It refuses to be an adapter: every call is turned into one of the Rust face, and what that cannot do is refused.
+//! The C API of Verbena: the functions and structs of libibverbs and librdmacm, for programs that were built for these.
+//! Symbols, layouts, error numbers and blocking behaviour are those of the originals. Each call is translated into calls of the Rust API;
+//! operations that it does not have fail with `EOPNOTSUPP`.
 //!
-//! Reading order: [`abi`] (layouts and constants, byte by byte) → `object`, `uses` (what stands behind a pointer) → `errno`,
+//! Reading order: [`abi`] (layouts and constants) → `object`, `uses` (what is behind a pointer) → `errno`,
 //! `log` → `home` (one adapter per process) → [`identity`], `device`, `context`, `port`, `query` → `mailbox`, `ear`, `channel` (events) →
-//! `pd`, `mr`, `mw`, `ah` → `cq`, `srq`, `qp` → [`cm`] (rdma_cm) → `rsockets` → `stubs` (names that only fail).
+//! `pd`, `mr`, `mw`, `ah` → `cq`, `srq`, `qp` → [`cm`] (rdma_cm) → `rsockets` → `stubs` (functions that only fail).
 
 #![allow(
     non_camel_case_types,

@@ -1,6 +1,6 @@
-//! Events on their way to a program: a queue, and a descriptor that is readable while something is in it.
-//! It promises that one event is one read, that reading waits or not as the descriptor's flags say, and that events of an
-//! object which is destroyed are taken out again. It refuses to hold a lock while it waits: the waiting thread may be cancelled.
+//! A queue of events, and a descriptor that is readable while it is not empty.
+//! Each event is one read; reading blocks or not as the descriptor's flags say. Events of an object that is being destroyed are removed.
+//! No lock is held while a call waits, since the waiting thread may be cancelled.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use crate::errno::Errno;
 pub(crate) struct Mailbox<E> {
     channel: Channel,
     waiting: Mutex<VecDeque<E>>,
-    /// The device has failed: once the mailbox is empty, taking fails.
+    /// The device has failed: taking from an empty mailbox fails.
     ended: AtomicBool,
 }
 
@@ -29,7 +29,7 @@ impl<E> Mailbox<E> {
         })
     }
 
-    /// Every wait ends from now on: with what waits, and then with `EIO`, as the kernel's channels of a removed device do.
+    /// Ends every wait from now on: events in the queue are still returned, then `EIO`, as by the kernel's channels of a removed device.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
         self.channel.ring_for_good();
@@ -40,7 +40,7 @@ impl<E> Mailbox<E> {
         self.channel.as_fd().as_raw_fd()
     }
 
-    /// Something is in it.
+    /// The queue is not empty.
     pub(crate) fn is_rung(&self) -> bool {
         !self.waiting.lock().is_empty()
     }
@@ -55,7 +55,7 @@ impl<E> Mailbox<E> {
     }
 
     /// The same, with at most `most` events unread: a further one is dropped and `overflow` added in its place, once until
-    /// there is room again. True if that was done now.
+    /// there is room again. True if `overflow` was added by this call.
     pub(crate) fn put_within(
         &self,
         most: usize,
@@ -73,7 +73,7 @@ impl<E> Mailbox<E> {
         unread == most
     }
 
-    /// Takes the oldest event. `seen` runs under the lock, before anybody could remove it.
+    /// Removes the oldest event. `seen` runs under the lock, so that [`remove`](Mailbox::remove) either comes first or sees its effect.
     pub(crate) fn take(&self, seen: impl Fn(&E)) -> Result<E, Errno> {
         self.take_by(|channel| channel.take().map_err(|e| Errno(e.code())), seen)
     }
@@ -89,7 +89,7 @@ impl<E> Mailbox<E> {
             if !rung {
                 return Err(Errno::AGAIN);
             }
-            // The event of this ring may have been removed meanwhile: then another one's turn comes, or none's.
+            // The event of this ring may have been removed meanwhile: then another event is returned, or the loop waits again.
             if let Some(event) = self.pop(&seen) {
                 return Ok(event);
             }
@@ -106,13 +106,13 @@ impl<E> Mailbox<E> {
         Some(event)
     }
 
-    /// Takes out what belongs to an object that goes; `gone` runs under the lock, and nothing of it is added afterwards.
+    /// Removes the events of an object that is being destroyed; `gone` runs under the lock, and must prevent that more are added.
     pub(crate) fn remove(&self, belongs: impl Fn(&E) -> bool, gone: impl FnOnce()) {
-        // Dropped without the lock.
+        // Dropped after the lock is released.
         drop(self.withdraw_and(belongs, gone));
     }
 
-    /// Takes out what belongs to an object, in order.
+    /// Removes the events of an object, in order.
     pub(crate) fn withdraw(&self, belongs: impl Fn(&E) -> bool) -> VecDeque<E> {
         self.withdraw_and(belongs, || ())
     }
@@ -129,14 +129,14 @@ impl<E> Mailbox<E> {
         let (out, rest): (VecDeque<E>, VecDeque<E>) = all.into_iter().partition(belongs);
         *waiting = rest;
         for _ in &out {
-            // A ring that is missing is held by somebody who is about to look into the queue.
+            // A missing ring was taken by a thread that is about to look into the queue.
             self.channel.try_take();
         }
         out
     }
 }
 
-/// Events of an object that its program was given, and those that it has acknowledged.
+/// Events of an object that the program was given and has not acknowledged.
 #[derive(Default)]
 pub(crate) struct Acks {
     owed: Mutex<u64>,
@@ -149,7 +149,7 @@ impl Acks {
         *self.owed.lock() += 1;
     }
 
-    /// The program acknowledges some; more than it was given count as all.
+    /// The program acknowledges `count`; more than it was given count as all.
     pub(crate) fn acknowledged(&self, count: u64) {
         let mut owed = self.owed.lock();
         *owed = owed.saturating_sub(count);
@@ -158,7 +158,7 @@ impl Acks {
         }
     }
 
-    /// Waits until all are acknowledged, as the originals do before they destroy something.
+    /// Waits until all are acknowledged, as the originals do before they destroy an object.
     pub(crate) fn wait(&self) {
         let mut owed = self.owed.lock();
         while *owed > 0 {

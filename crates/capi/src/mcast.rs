@@ -1,5 +1,5 @@
-//! Multicast: queue pairs for datagrams join groups.
-//! It promises that whatever is sent to a group reaches its members. It refuses connected queue pairs.
+//! Multicast groups of datagram queue pairs. Datagrams that are sent to a group are received by its members.
+//! Connected queue pairs and addresses that are no multicast address are `EINVAL`.
 
 use core::ffi::c_int;
 
@@ -11,14 +11,14 @@ use crate::qp;
 /// Joins a group.
 ///
 /// # Safety
-/// `qp` was made here; `gid` is the program's.
+/// `qp` was created by this library; `gid` is valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_attach_mcast(
     qp: *mut ibv_qp,
     gid: *const ibv_gid,
     _lid: u16,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call; `gid` is null or valid for reads.
     let (own, gid) = unsafe { (qp::of(qp), gid.as_ref()) };
     number(own.and_then(|own| own.join(address_of(*gid.ok_or(Errno::INVAL)?))))
 }
@@ -26,14 +26,14 @@ pub unsafe extern "C" fn ibv_attach_mcast(
 /// Leaves a group.
 ///
 /// # Safety
-/// `qp` was made here; `gid` is the program's.
+/// `qp` was created by this library; `gid` is valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_detach_mcast(
     qp: *mut ibv_qp,
     gid: *const ibv_gid,
     _lid: u16,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call; `gid` is null or valid for reads.
     let (own, gid) = unsafe { (qp::of(qp), gid.as_ref()) };
     number(own.and_then(|own| own.leave(address_of(*gid.ok_or(Errno::INVAL)?))))
 }

@@ -1,6 +1,6 @@
-//! Memory regions: memory that the program lends to the adapter, and within rights to peers.
-//! It promises that memory which was deregistered is not touched any more. It refuses memory that is not mapped as its rights
-//! need it, and the kinds that only a card with its own memory or a graphics driver has.
+//! Memory regions. When `ibv_dereg_mr` has returned, the adapter does not access the memory any more.
+//! Registration checks that the memory is mapped with the rights that it needs (`EFAULT`). On-demand paging, device memory, dmabufs and
+//! regions of other processes are not supported.
 
 use core::ffi::{c_int, c_void};
 
@@ -13,16 +13,16 @@ use crate::object::Object;
 use crate::pd::{self, Domain};
 use crate::uses::Use;
 
-/// What is ours of a region.
+/// The library's part of a region.
 struct Region {
-    /// Changed by registering it anew.
+    /// Replaced when it is registered anew.
     inner: Mutex<Inner>,
 }
 
 struct Inner {
-    /// Gone only while it is being changed, or after that has failed half-way.
+    /// None only while it is being deregistered.
     mr: Option<Mr>,
-    /// As it was registered: what a change keeps unless it says otherwise.
+    /// The parameters of the registration, which `ibv_rereg_mr` keeps unless it changes them.
     start: usize,
     len: usize,
     at: u64,
@@ -38,10 +38,10 @@ const KNOWN: c_int = (IBV_ACCESS_LOCAL_WRITE
     | IBV_ACCESS_REMOTE_ATOMIC
     | IBV_ACCESS_MW_BIND
     | IBV_ACCESS_ZERO_BASED
-    // Hints that cost nothing to ignore: order is kept, and huge pages are pages.
+    // A hint without effect: memory in huge pages is registered as any other.
     | IBV_ACCESS_HUGETLB) as c_int;
 
-/// The rights that an access word of a program grants.
+/// The access rights of an `access` argument.
 pub(crate) fn rights(flags: c_int) -> Result<Access, Errno> {
     let flags = flags & !(IBV_ACCESS_OPTIONAL_RANGE as c_int);
     if flags & (IBV_ACCESS_ON_DEMAND as c_int) != 0 {
@@ -79,7 +79,7 @@ impl Inner {
         let zero_based = flags & (IBV_ACCESS_ZERO_BASED as c_int) != 0;
         let first = if zero_based { 0 } else { at };
         let memory = start as *mut u8;
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that `len` bytes at `start` stay mapped until the region is deregistered.
         let mr = unsafe { Mr::register_at(&domain.pd, memory, len, first, access) };
         let mr = mr.map_err(unmapped)?;
         Ok(Inner {
@@ -92,12 +92,12 @@ impl Inner {
         })
     }
 
-    /// Changes the rights and nothing else.
+    /// Changes the access rights and nothing else.
     fn set_access(&mut self, flags: c_int) -> Result<(), Errno> {
         let (access, zero_based) = (rights(flags)?, IBV_ACCESS_ZERO_BASED as c_int);
         let mr = self.mr.as_mut().ok_or(Errno::INVAL)?;
         mr.set_access(access).map_err(unmapped)?;
-        // Where its addresses begin is no right, and stays.
+        // `IBV_ACCESS_ZERO_BASED` is about addresses, not rights, and is not changed.
         self.access = (flags & !zero_based) | (self.access & zero_based);
         Ok(())
     }
@@ -107,7 +107,7 @@ impl Inner {
     }
 }
 
-/// The number of a registration that failed; memory that is not there has one of its own.
+/// The error number of a failed registration: `EFAULT` for memory that is not mapped.
 fn unmapped(error: verbena::Error) -> Errno {
     if error.is_unmapped() {
         Errno(libc::EFAULT)
@@ -117,7 +117,7 @@ fn unmapped(error: verbena::Error) -> Errno {
 }
 
 /// # Safety
-/// `pd` was made here; the memory stays mapped until the region is deregistered.
+/// `pd` was created by this library; the memory stays mapped until the region is deregistered.
 unsafe fn register(
     pd: *mut ibv_pd,
     addr: *mut c_void,
@@ -125,17 +125,17 @@ unsafe fn register(
     iova: u64,
     access: c_int,
 ) -> Result<*mut ibv_mr, Errno> {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `pd` is null or was created by this library, and exists during the call.
     let domain = unsafe { pd::of(pd)? };
-    // The kernel has no pages to pin then, and says so.
+    // As the kernel, which has no page to pin then.
     if length == 0 {
         return Err(Errno::INVAL);
     }
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `length` bytes at `addr` stay mapped until the region is deregistered.
     let inner = unsafe { Inner::new(domain, addr as usize, length, iova, access)? };
     let key = inner.key();
     let mr = ibv_mr {
-        // SAFETY: a field that is written once.
+        // SAFETY: the field is written once, before the pointer is given to the program.
         context: unsafe { (*pd).context },
         pd,
         addr,
@@ -155,7 +155,7 @@ unsafe fn register(
 /// Registers memory.
 ///
 /// # Safety
-/// `pd` was made here; the memory stays mapped until it is deregistered.
+/// `pd` was created by this library; the memory stays mapped until it is deregistered.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_mr(
     pd: *mut ibv_pd,
@@ -163,11 +163,11 @@ pub unsafe extern "C" fn ibv_reg_mr(
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `pd` is a domain of this library, and that the memory stays mapped.
     pointer(unsafe { register(pd, addr, length, addr as u64, access) })
 }
 
-/// Registers memory under addresses of the program's choice.
+/// Registers memory under addresses that begin at `iova`.
 ///
 /// # Safety
 /// As [`ibv_reg_mr`].
@@ -179,11 +179,11 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     iova: u64,
     access: c_int,
 ) -> *mut ibv_mr {
-    // SAFETY: the program's word.
+    // SAFETY: as for `ibv_reg_mr`.
     pointer(unsafe { register(pd, addr, length, iova, access) })
 }
 
-/// The same with rights that may be optional.
+/// The same, for access flags some of which are optional.
 ///
 /// # Safety
 /// As [`ibv_reg_mr`].
@@ -195,11 +195,11 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     iova: u64,
     access: u32,
 ) -> *mut ibv_mr {
-    // SAFETY: the program's word.
+    // SAFETY: as for `ibv_reg_mr`.
     pointer(unsafe { register(pd, addr, length, iova, access as c_int) })
 }
 
-/// Memory of a graphics driver: nobody here could reach it.
+/// Would register memory of another device's driver; not supported.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_reg_dmabuf_mr(
     _pd: *mut ibv_pd,
@@ -212,43 +212,43 @@ pub extern "C" fn ibv_reg_dmabuf_mr(
     pointer(Err(Errno::NOSUPP))
 }
 
-/// Memory of another process.
+/// Would import a region of another process; not supported.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_import_mr(_pd: *mut ibv_pd, _handle: u32) -> *mut ibv_mr {
     pointer(Err(Errno::NOSUPP))
 }
 
-/// Lets go of memory of another process.
+/// Undoes [`ibv_import_mr`].
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_unimport_mr(_mr: *mut ibv_mr) {}
 
-/// Memory of the device: it has none.
+/// Would import memory of the device, which has none; not supported.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_import_dm(_context: *mut ibv_context, _handle: u32) -> *mut ibv_dm {
     pointer(Err(Errno::NOSUPP))
 }
 
-/// Lets go of memory of the device.
+/// Undoes [`ibv_import_dm`].
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_unimport_dm(_dm: *mut ibv_dm) {}
 
-/// Deregisters memory: when this returns nobody touches it any more.
+/// Deregisters memory: when this has returned, the adapter does not access it any more. `EBUSY` while windows are bound to it.
 ///
 /// # Safety
-/// `mr` was made here, and the program does not use it any more.
+/// `mr` was created by this library, and is not used after this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `mr` is null or was created by this library, and exists during the call.
     let own = unsafe { Held::of(mr) }.ok_or(Errno::INVAL);
     number(own.and_then(|own| {
         withdraw(&mut own.inner.lock())?;
-        // SAFETY: the program's word.
+        // SAFETY: `mr` came from `Held::give`, and the caller does not use it after this call.
         drop(unsafe { Held::take(mr) });
         Ok(())
     }))
 }
 
-/// Takes a registration away, unless windows are bound to it.
+/// Deregisters the region; fails while windows are bound to it, and then it stays.
 fn withdraw(inner: &mut Inner) -> Result<(), Errno> {
     let Some(mr) = inner.mr.take() else {
         return Ok(());
@@ -259,8 +259,8 @@ fn withdraw(inner: &mut Inner) -> Result<(), Errno> {
     })
 }
 
-/// Registers memory anew: elsewhere, for another domain or with other rights. A change of rights alone keeps its keys, as
-/// adapters do; any other gives it new ones.
+/// Changes address, domain or access rights of a region. A change of rights alone keeps its keys, as on adapters; any other change gives it
+/// new keys.
 ///
 /// # Safety
 /// As [`ibv_reg_mr`], for the new memory.
@@ -273,7 +273,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
     length: usize,
     access: c_int,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees what `ibv_rereg_mr` requires, for the same arguments.
     match unsafe { change(mr, flags as u32, pd, addr, length, access) } {
         Ok(()) => 0,
         Err((errno, code)) => {
@@ -287,7 +287,7 @@ const ALL_CHANGES: u32 =
     IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
 
 /// # Safety
-/// As of [`ibv_rereg_mr`].
+/// As for [`ibv_rereg_mr`].
 unsafe fn change(
     mr: *mut ibv_mr,
     flags: u32,
@@ -306,16 +306,16 @@ unsafe fn change(
     {
         return Err(input(Errno::INVAL));
     }
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `mr` is null or was created by this library, and exists during the call.
     let own = unsafe { Held::of(mr) }.ok_or(input(Errno::INVAL))?;
-    // SAFETY: the program's word; a field that only this call writes.
+    // `pd` of the region is written only by this call.
     let domain_of = if changes(IBV_REREG_MR_CHANGE_PD) {
         pd
     } else {
-        // SAFETY: as above.
+        // SAFETY: `mr` is valid, since `Held::of` returned its part.
         unsafe { (*mr).pd }
     };
-    // SAFETY: the program's word.
+    // SAFETY: `pd` of the caller or of the region is null or a domain of this library.
     let domain = unsafe { pd::of(domain_of) }.map_err(input)?;
     let mut inner = own.inner.lock();
     let (start, len, at) = if changes(IBV_REREG_MR_CHANGE_TRANSLATION) {
@@ -333,14 +333,14 @@ unsafe fn change(
             .set_access(access)
             .map_err(|errno| (errno, IBV_REREG_MR_ERR_CMD));
     }
-    // The new one first: if it is refused, the old one stays as it was.
-    // SAFETY: the program's word.
+    // The new registration first: if it fails, the old one stays as it was.
+    // SAFETY: the caller guarantees that the memory, old or new, stays mapped until the region is deregistered.
     let fresh = unsafe { Inner::new(domain, start, len, at, access) };
     let fresh = fresh.map_err(|errno| (errno, IBV_REREG_MR_ERR_CMD))?;
     withdraw(&mut inner).map_err(|errno| (errno, IBV_REREG_MR_ERR_CMD))?;
     *inner = fresh;
     let key = inner.key();
-    // SAFETY: the program waits for this call to change them.
+    // SAFETY: `mr` is valid, and the program does not access these fields while this call runs.
     unsafe {
         (*mr).pd = domain_of;
         (*mr).addr = start as *mut c_void;

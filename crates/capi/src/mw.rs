@@ -1,6 +1,5 @@
-//! Memory windows: rights for peers that requests grant and take back.
-//! It promises what the adapter does: type 1 for every queue pair of its domain, type 2 (B) for the one that bound it.
-//! It refuses to bind at once: a queue pair carries the request out in its turn.
+//! Memory windows. A window of type 1 can be used by every queue pair of its domain, one of type 2 (B) by the queue pair that bound it.
+//! Binding and invalidating are requests of a queue pair and take effect in the order of its send queue.
 
 use core::ffi::c_int;
 
@@ -13,7 +12,7 @@ use crate::object::Object;
 use crate::uses::Use;
 use crate::{mr, pd, qp};
 
-/// What is ours of a window.
+/// The library's part of a window.
 struct Opening {
     window: Window,
     kind: u32,
@@ -22,12 +21,12 @@ struct Opening {
 
 type Held = Object<ibv_mw, Opening>;
 
-/// Makes a window.
+/// Allocates a window.
 ///
 /// # Safety
-/// `pd` was made here.
+/// `pd` was created by this library.
 pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: u32) -> *mut ibv_mw {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `pd` is null or was created by this library, and exists during the call.
     let own = unsafe { pd::of(pd) };
     pointer(own.and_then(|domain| {
         let ty = match kind {
@@ -38,7 +37,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: u32) -> *mut ibv
         let window = domain.pd.window(ty)?;
         let key = window.stag().get();
         let mw = ibv_mw {
-            // SAFETY: a field that is written once.
+            // SAFETY: the field is written once, before the pointer is given to the program.
             context: unsafe { (*pd).context },
             pd,
             rkey: key,
@@ -54,21 +53,21 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: u32) -> *mut ibv
     }))
 }
 
-/// Frees a window; peers that were told of it have nothing any more.
+/// Frees a window; its key is invalid from then on.
 ///
 /// # Safety
-/// `mw` was made here, and the program does not use it any more.
+/// `mw` was created by this library, and is not used after this call.
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `mw` is null or was created by this library, and exists during the call.
     if unsafe { Held::of(mw) }.is_none() {
         return number(Err(Errno::INVAL));
     }
-    // SAFETY: as above.
+    // SAFETY: `mw` came from `Held::give`, and the caller does not use it after this call.
     drop(unsafe { Held::take(mw) });
     0
 }
 
-/// The rights that a window grants.
+/// The access rights that a window grants.
 fn rights_of(info: &ibv_mw_bind_info) -> Result<Access, Errno> {
     if info.mw_access_flags & IBV_ACCESS_ZERO_BASED != 0 {
         return Err(Errno::NOSUPP);
@@ -80,29 +79,29 @@ fn rights_of(info: &ibv_mw_bind_info) -> Result<Access, Errno> {
 /// The request that binds a window of type 2 under this key.
 ///
 /// # Safety
-/// `mw` and the region of `info` were made here.
+/// `mw` and the region of `info` were created by this library.
 pub(crate) unsafe fn request(
     mw: *mut ibv_mw,
     rkey: u32,
     info: &ibv_mw_bind_info,
 ) -> Result<SendOp, Errno> {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `mw` is null or was created by this library, and exists during the call.
     let own = unsafe { Held::of(mw) }.ok_or(Errno::INVAL)?;
     if own.kind != IBV_MW_TYPE_2 {
         return Err(Errno::INVAL);
     }
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that the region of `info` is null or was created by this library.
     unsafe { own.bind(Stag::new(rkey), info) }
 }
 
 impl Opening {
     /// # Safety
-    /// The region of `info` was made here.
+    /// The region of `info` is null or was created by this library.
     unsafe fn bind(&self, window: Stag, info: &ibv_mw_bind_info) -> Result<SendOp, Errno> {
         let access = rights_of(info)?;
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that `mr` is null or valid for reads.
         let region = unsafe { info.mr.as_ref() }.map(|mr| Stag::new(mr.lkey));
-        // Without a region it can only be taken back.
+        // Without a region, it can only be unbound.
         let region = match region {
             Some(region) => region,
             None if info.length == 0 => window,
@@ -114,19 +113,19 @@ impl Opening {
     }
 }
 
-/// Binds a window of type 1, or takes it back with no length: a request of the queue pair's.
+/// Binds a window of type 1, or unbinds it if the length is 0: posts a request to the queue pair.
 ///
 /// # Safety
-/// All were made here.
+/// `qp`, `mw` and the region of `bind` were created by this library; `bind` is null or valid for reads.
 pub(crate) unsafe extern "C" fn bind_mw(
     qp: *mut ibv_qp,
     mw: *mut ibv_mw,
     bind: *mut ibv_mw_bind,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `mw` is null or was created by this library, and exists during the call.
     let own = unsafe { Held::of(mw) }.ok_or(Errno::INVAL);
     number(own.and_then(|own| {
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `bind` is null or valid for reads.
         let bind = unsafe { bind.as_ref() }.ok_or(Errno::INVAL)?;
         if own.kind != IBV_MW_TYPE_1 {
             return Err(Errno::INVAL);
@@ -136,16 +135,16 @@ pub(crate) unsafe extern "C" fn bind_mw(
             send_flags: bind.send_flags,
             ..ibv_send_wr::zeroed()
         };
-        // SAFETY: the program's word; only this call and the program's thread that is in it change the key.
+        // SAFETY: `mw` is valid; the key is changed only by this call, and the program does not bind a window on two threads at once.
         let now = Stag::new(unsafe { (*mw).rkey });
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that the region of `bind` is null or was created by this library.
         let op = unsafe { own.bind(now, &bind.bind_info)? };
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `qp` was created by this library.
         unsafe { qp::post_op(qp, &wr, op)? };
         if bind.bind_info.length > 0 {
-            // The adapter gives it the next key when the request's turn comes.
+            // The adapter gives the window the next key when it executes the request.
             let next = Stag::from_parts(now.index(), now.key().wrapping_add(1)).unwrap_or(now);
-            // SAFETY: the program waits for this call to change it.
+            // SAFETY: the object exists, and the program does not access it while this call runs.
             unsafe { (*mw).rkey = next.get() };
         }
         Ok(())

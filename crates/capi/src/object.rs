@@ -1,20 +1,20 @@
-//! An object that a C program holds: the struct that it knows, and behind it what only we know.
-//! It promises that the pointer a program was given leads to ours, and that memory is freed once, by whoever takes it back.
-//! It refuses to check pointers that are not null: the originals cannot either.
+//! An object that a C program holds: the struct of the C API, followed by the library's own part.
+//! The program has the address of the struct. The allocation is freed by [`Object::take`]; pointers other than null are not checked, since
+//! the originals cannot check them either.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 
-/// A C struct with what is ours behind it.
+/// A C struct, followed by the library's own part.
 #[repr(C)]
 pub(crate) struct Object<C, T> {
-    /// Programs read it, and some of it they write, at any time; we touch single fields through raw pointers.
+    /// Programs read it, and write some fields, at any time: single fields are accessed through raw pointers.
     c: UnsafeCell<C>,
     own: T,
 }
 
 impl<C, T> Object<C, T> {
-    /// Gives one to the program.
+    /// Allocates one and returns the pointer for the program.
     pub(crate) fn give(c: C, own: T) -> *mut C {
         let object = Object {
             c: UnsafeCell::new(c),
@@ -23,41 +23,41 @@ impl<C, T> Object<C, T> {
         Box::into_raw(Box::new(object)).cast()
     }
 
-    /// Room for one whose address must be known before it is made.
+    /// Memory for an object whose address must be known before it is complete.
     pub(crate) fn room() -> Room<C, T> {
         Room(Box::new_uninit())
     }
 
-    /// What is ours of it; nothing for a null pointer.
+    /// The library's part; none for a null pointer.
     ///
     /// # Safety
-    /// `c` is null or came from [`give`](Object::give) of this very kind, and is not taken back while the answer is used.
+    /// `c` is null or came from [`give`](Object::give) or [`fill`](Room::fill) of this type, and is not taken back while the result is used.
     pub(crate) unsafe fn of<'a>(c: *const C) -> Option<&'a T> {
-        // SAFETY: the caller's word; only the part is borrowed that no C code knows.
+        // SAFETY: `c` is not null, so the caller guarantees a live object of this type; C code has no access to the field that is borrowed.
         (!c.is_null()).then(|| unsafe { &(*c.cast::<Object<C, T>>()).own })
     }
 
-    /// Takes it back.
+    /// Frees the object and returns the library's part.
     ///
     /// # Safety
-    /// `c` came from [`give`](Object::give) of this very kind; nobody uses it any more.
+    /// `c` came from [`give`](Object::give) or [`fill`](Room::fill) of this type, and is not used after this call.
     pub(crate) unsafe fn take(c: *mut C) -> T {
-        // SAFETY: the caller's word: it was boxed, and is ours alone again.
+        // SAFETY: the caller guarantees that `c` is a leaked box of this type and that no other pointer to it is used.
         let object = unsafe { Box::from_raw(c.cast::<Object<C, T>>()) };
         object.own
     }
 }
 
-/// Room for an object.
+/// Memory for an object.
 pub(crate) struct Room<C, T>(Box<MaybeUninit<Object<C, T>>>);
 
 impl<C, T> Room<C, T> {
-    /// Where the object will be.
+    /// The address that the object will have.
     pub(crate) fn at(&self) -> *mut C {
         self.0.as_ptr().cast_mut().cast()
     }
 
-    /// Gives it to the program.
+    /// Completes the object and returns the pointer for the program.
     pub(crate) fn fill(self, c: C, own: T) -> *mut C {
         let object = Object {
             c: UnsafeCell::new(c),

@@ -1,5 +1,5 @@
-//! Protection domains: what belongs together, and what keeps strangers out.
-//! It promises that a domain in use is not freed. It refuses domains made of others, and thread domains: there is nothing to gain.
+//! Protection domains. A domain in use by another object is not freed (`EBUSY`).
+//! Parent domains and thread domains are not supported.
 
 use core::ffi::c_int;
 
@@ -11,7 +11,7 @@ use crate::errno::{Errno, number, pointer};
 use crate::object::Object;
 use crate::uses::{Use, Uses};
 
-/// What is ours of a domain.
+/// The library's part of a domain.
 pub(crate) struct Domain {
     pub(crate) pd: Pd,
     pub(crate) uses: Uses,
@@ -20,22 +20,22 @@ pub(crate) struct Domain {
 
 type Held = Object<ibv_pd, Domain>;
 
-/// What is ours of a domain that a program names.
+/// The library's part of the domain behind this pointer; `EINVAL` for null.
 ///
 /// # Safety
-/// `pd` is null or was made here, and stays while the answer is used.
+/// `pd` is null or was created by this library, and is not destroyed while the result is used.
 pub(crate) unsafe fn of<'a>(pd: *const ibv_pd) -> Result<&'a Domain, Errno> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `pd` is null or was created by this library, and exists during the call.
     unsafe { Held::of(pd) }.ok_or(Errno::INVAL)
 }
 
-/// Makes a domain.
+/// Allocates a domain.
 ///
 /// # Safety
 /// `context` is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
     let own = unsafe { context::of(context) };
     pointer(own.and_then(|own| {
         let domain = Domain {
@@ -47,30 +47,30 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
     }))
 }
 
-/// Frees a domain that nothing is left in.
+/// Frees a domain that no object uses.
 ///
 /// # Safety
-/// `pd` was made here, and the program does not use it any more.
+/// `pd` was created by this library, and is not used after this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `pd` is null or was created by this library, and exists during the call.
     let own = unsafe { of(pd) };
     number(own.and_then(|own| {
         if own.uses.any() {
             return Err(Errno::BUSY);
         }
-        // SAFETY: the program's word; nothing refers to it.
+        // SAFETY: `pd` came from `Held::give`, no object uses it, and the caller does not use it after this call.
         drop(unsafe { Held::take(pd) });
         Ok(())
     }))
 }
 
-/// A domain of another process: there is none to be had.
+/// Would import a domain of another process; not supported.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_import_pd(_context: *mut ibv_context, _handle: u32) -> *mut ibv_pd {
     pointer(Err(Errno::NOSUPP))
 }
 
-/// Lets go of a domain of another process.
+/// Undoes [`ibv_import_pd`].
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_unimport_pd(_pd: *mut ibv_pd) {}

@@ -13,19 +13,19 @@ use crate::context::{self, Context};
 use crate::errno::{Errno, minus_one, number};
 use crate::gids;
 
-/// The only one.
+/// The number of the only port.
 pub(crate) const PORT: u8 = 1;
-/// Behind addresses of version 4 or 6, as RoCE ports are.
+/// GIDs are IP addresses, as on RoCE ports.
 pub(crate) const CAPABILITIES: u32 = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
 /// The default partition, full member.
 const PKEY: u16 = 0xffff;
-/// Everybody's struct ends here; what comes after it, later releases added.
+/// The size of `ibv_port_attr` in the oldest release; later ones added fields.
 const COMPAT_LEN: usize = 48;
 
 impl Context {
     /// The addresses of the port; peers know them as GIDs.
     pub(crate) fn addresses(&self) -> &[IpAddr] {
-        // They were found when the device was opened.
+        // They were determined when the device was opened.
         self.home.device.addresses().unwrap_or_default()
     }
 
@@ -63,7 +63,7 @@ impl Context {
                 Personality::Roce => IBV_GID_TYPE_ROCE_V2,
                 Personality::Iwarp => IBV_GID_TYPE_IB,
             },
-            // An address that was configured and is not there (any more) has no interface.
+            // An address that was configured and is not, or no longer, assigned has no interface.
             ndev_ifindex: interface_of(address).ok().flatten().unwrap_or(0),
         })
     }
@@ -88,7 +88,7 @@ impl Context {
     }
 }
 
-/// An address as a GID: 16 bytes, those of version 4 mapped.
+/// An address as a GID: 16 bytes, IPv4 addresses mapped.
 pub(crate) fn gid_of(address: IpAddr) -> ibv_gid {
     let raw = match address {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
@@ -97,27 +97,27 @@ pub(crate) fn gid_of(address: IpAddr) -> ibv_gid {
     ibv_gid { raw }
 }
 
-/// The address that a GID stands for.
+/// The IP address of a GID.
 pub(crate) fn address_of(gid: ibv_gid) -> IpAddr {
-    // SAFETY: sixteen bytes, whichever member they were written through.
+    // SAFETY: all members of the union are 16 bytes of integers, for which any bytes are valid.
     let raw = unsafe { gid.raw };
     IpAddr::V6(Ipv6Addr::from(raw)).to_canonical()
 }
 
-/// Copies as much of an answer as the program's struct has room for; the rest of a larger one is zero.
+/// Copies as much of a struct as fits into the program's; the rest of a larger one is zeroed.
 ///
 /// # Safety
 /// `to` has room for `len` bytes.
 pub(crate) unsafe fn answer<T>(from: &T, to: *mut T, len: usize) {
     let known = len.min(size_of::<T>());
-    // SAFETY: the caller's word; reads no more than there is.
+    // SAFETY: the caller guarantees `len` bytes at `to`; no more than the size of `T` is read from `from`.
     unsafe {
         ptr::write_bytes(to.cast::<u8>(), 0, len);
         ptr::copy_nonoverlapping(ptr::from_ref(from).cast::<u8>(), to.cast(), known);
     }
 }
 
-/// What the headers call for [`ibv_query_port`], with the length of their struct.
+/// The function that the headers call for [`ibv_query_port`], with the size of their struct.
 ///
 /// # Safety
 /// `context` is open; `attr` has room for `len` bytes.
@@ -127,36 +127,36 @@ pub(crate) unsafe extern "C" fn query_port(
     attr: *mut ibv_port_attr,
     len: usize,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
     let own = unsafe { context::of(context) };
     number(own.and_then(|own| {
         if port != PORT || attr.is_null() {
             return Err(Errno::INVAL);
         }
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees room for `len` bytes at `attr`.
         unsafe { answer(&own.port_attr(), attr, len) };
         Ok(())
     }))
 }
 
-/// What a port is and does.
+/// The attributes of a port.
 ///
 /// # Safety
-/// `context` is open; `attr` has room for the oldest form of the struct.
+/// `context` is open; `attr` is null or has room for the oldest form of the struct.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_port(
     context: *mut ibv_context,
     port: u8,
     attr: *mut ibv_port_attr,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees room for `COMPAT_LEN` bytes at `attr`.
     unsafe { query_port(context, port, attr, COMPAT_LEN) }
 }
 
-/// An address of a port.
+/// A GID of a port.
 ///
 /// # Safety
-/// `context` is open; `gid` is the program's.
+/// `context` is open; `gid` is valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_gid(
     context: *mut ibv_context,
@@ -164,16 +164,16 @@ pub unsafe extern "C" fn ibv_query_gid(
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
     let own = unsafe { context::of(context) };
     let found = own.and_then(|own| own.gid(port.into(), index as u32));
     minus_one(found.map(|found| {
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `gid` is valid for writes.
         unsafe { *gid = found };
     }))
 }
 
-/// An address of a port with its kind.
+/// A GID of a port with its type and interface.
 ///
 /// # Safety
 /// `context` is open; `entry` has room for `size` bytes.
@@ -186,13 +186,13 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     flags: u32,
     size: usize,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
     let own = unsafe { context::of(context) };
     number(own.and_then(|own| {
         if flags != 0 {
             return Err(Errno::NOSUPP);
         }
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees room for `size` bytes at `entry`.
         unsafe { answer(&own.entry(port, index)?, entry, size) };
         Ok(())
     }))
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     flags: u32,
     size: usize,
 ) -> isize {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
     let Ok(own) = (unsafe { context::of(context) }) else {
         return -(libc::EINVAL as isize);
     };
@@ -225,16 +225,16 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
         let Ok(entry) = own.entry(PORT.into(), index as u32) else {
             break;
         };
-        // SAFETY: the program's room; strides are its own.
+        // SAFETY: `index` is below `max`, and the caller guarantees room for `max` entries of `size` bytes.
         unsafe { answer(&entry, entries.byte_add(index * size), size) };
     }
     count as isize
 }
 
-/// The kind of an address, in the words of the kernel's files.
+/// The type of a GID, as the kernel's sysfs files name it.
 ///
 /// # Safety
-/// `context` is open; `kind` is the program's.
+/// `context` is open; `kind` is valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_gid_type(
     context: *mut ibv_context,
@@ -242,10 +242,10 @@ pub unsafe extern "C" fn ibv_query_gid_type(
     index: c_uint,
     kind: *mut u32,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
     let own = unsafe { context::of(context) };
     minus_one(own.and_then(|own| {
-        // The original answers so for an empty entry, too.
+        // The original answers RoCE v1 for an empty entry.
         let empty = match own.entry_address(port.into(), index) {
             Err(Errno::NODATA) => true,
             other => other.map(|_| false)?,
@@ -254,16 +254,16 @@ pub unsafe extern "C" fn ibv_query_gid_type(
             Personality::Roce if !empty => IBV_GID_TYPE_SYSFS_ROCE_V2,
             _ => IBV_GID_TYPE_SYSFS_IB_ROCE_V1,
         };
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `kind` is valid for writes.
         unsafe { *kind = named };
         Ok(())
     }))
 }
 
-/// A partition key: there is the default one.
+/// A partition key: the table has the default one only.
 ///
 /// # Safety
-/// `context` is open; `pkey` is the program's.
+/// `context` is open; `pkey` is valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_pkey(
     context: *mut ibv_context,
@@ -271,15 +271,15 @@ pub unsafe extern "C" fn ibv_query_pkey(
     index: c_int,
     pkey: *mut u16,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
     let known = unsafe { context::of(context) }.is_ok() && port == PORT && index == 0;
     minus_one(known.then_some(()).ok_or(Errno::INVAL).map(|()| {
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `pkey` is valid for writes.
         unsafe { *pkey = PKEY };
     }))
 }
 
-/// Where a partition key, in network order, stands in the table.
+/// The index of a partition key, which is in network order.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_get_pkey_index(_context: *mut ibv_context, port: u8, pkey: u16) -> c_int {
     if port == PORT && u16::from_be(pkey) == PKEY {
@@ -289,10 +289,10 @@ pub extern "C" fn ibv_get_pkey_index(_context: *mut ibv_context, port: u8, pkey:
     -1
 }
 
-/// The link address behind a GID: what the system's own neighbour table is for; datagrams need none of us.
+/// The link-layer address of a GID. It is zero: datagrams are sent through the system's sockets, which resolve it.
 ///
 /// # Safety
-/// `mac` has room for six bytes, `vlan` is null or the program's.
+/// `mac` is null or has room for six bytes, `vlan` is null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     _context: *mut ibv_context,
@@ -300,7 +300,7 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     mac: *mut u8,
     vlan: *mut u16,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: both are checked for null; the caller guarantees room for six bytes at `mac`, and that `vlan` is valid for writes.
     unsafe {
         if !mac.is_null() {
             ptr::write_bytes(mac, 0, 6);

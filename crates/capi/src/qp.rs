@@ -1,6 +1,6 @@
-//! Queue pairs: made, looked at, told of and destroyed. How they change is in `modify`, what is asked of them in `post` and `wr`.
-//! It promises that a program gets the sizes it asked for or is refused, and that destroying one waits until events of it are acknowledged.
-//! It refuses kinds of queue pairs that the device has not.
+//! Queue pairs: creation, queries and destruction. State changes are in `modify`, work requests in `post` and `wr`.
+//! A program gets the queue sizes that it requested or an error; with a shared receive queue it has no receive queue of its own.
+//! Destroying a queue pair waits until its events are acknowledged. Types that the personality does not have are `EOPNOTSUPP`.
 
 mod attributes;
 mod batch;
@@ -38,20 +38,20 @@ use attributes::Known;
 use transport::{Asked, Transport};
 use wr::Builder;
 
-/// What is ours of a queue pair.
+/// The library's part of a queue pair.
 pub(crate) struct Pair {
     transport: Transport,
     kind: u32,
     personality: Personality,
     cap: ibv_qp_cap,
-    /// Every send completes with an entry, whether it says so or not.
+    /// `sq_sig_all`: every send request is signaled.
     signal_all: bool,
-    /// What its program has told and can ask for again.
+    /// Attributes that the program has set and can query.
     known: Mutex<Known>,
     builder: Builder,
-    /// A connection manager moves it through its states.
+    /// The connection manager moves it through the states.
     managed: AtomicBool,
-    /// It was made for the functions that build requests.
+    /// Created with `send_ops_flags`, for the `ibv_wr_*` functions.
     extended: bool,
     home: Arc<Home>,
     ear: Arc<Ear>,
@@ -61,42 +61,42 @@ pub(crate) struct Pair {
 
 pub(crate) type Held = Object<ibv_qp_ex, Pair>;
 
-/// What is ours of a queue pair that a program names.
+/// The library's part of the queue pair behind this pointer; `EINVAL` for null.
 ///
 /// # Safety
-/// `qp` is null or was made here, and stays while the answer is used.
+/// `qp` is null or was created by this library, and is not destroyed while the result is used.
 pub(crate) unsafe fn of<'a>(qp: *const ibv_qp) -> Result<&'a Pair, Errno> {
-    // SAFETY: the caller's word: every queue pair is an extended one.
+    // SAFETY: the caller guarantees that `qp` is null or was created by this library; every queue pair is created as an `ibv_qp_ex`.
     unsafe { Held::of(qp.cast::<ibv_qp_ex>()) }.ok_or(Errno::INVAL)
 }
 
-/// Where the queue pair hears of events.
+/// The asynchronous events of the queue pair.
 ///
 /// # Safety
-/// As of [`of`].
+/// As for [`of`].
 pub(crate) unsafe fn ear(qp: *const ibv_qp) -> Option<Arc<Ear>> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
     unsafe { of(qp) }.ok().map(|pair| pair.ear.clone())
 }
 
-/// A queue pair to make.
+/// Parameters of a queue pair to create.
 struct Wanted {
     init: ibv_qp_init_attr,
     pd: *mut ibv_pd,
-    /// The operations that the functions which build requests must have.
+    /// The `ibv_wr_*` operations that are requested.
     operations: Option<u64>,
-    /// Connected by a manager, so that nobody needs to be able to call it.
+    /// Connected by the connection manager: it needs no number that a peer can connect to.
     managed: bool,
 }
 
 /// # Safety
-/// Everything that it names was made here.
+/// The domain, queues and shared receive queue that it names are null or were created by this library.
 unsafe fn create(wanted: &Wanted) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> {
     let Wanted { init, pd, .. } = wanted;
-    // SAFETY: the program's word, for all of these.
+    // SAFETY: the caller guarantees that these are null or were created by this library.
     let (domain, send, recv, stock) = unsafe {
         let recv = cq::of(init.recv_cq);
-        // A queue pair with a shared receive queue completes its receives somewhere as well.
+        // A queue pair with a shared receive queue needs a completion queue for its receives as well.
         (
             pd::of(*pd)?,
             cq::of(init.send_cq)?,
@@ -104,9 +104,9 @@ unsafe fn create(wanted: &Wanted) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> {
             srq::of(init.srq),
         )
     };
-    // SAFETY: a field that is written once.
+    // SAFETY: `pd` is valid, since `pd::of` succeeded; the field is written once.
     let context = unsafe { (**pd).context };
-    // SAFETY: a domain's context is open.
+    // SAFETY: the context of a domain stays open as long as the domain exists.
     let own: &Context = unsafe { context::of(context)? };
     let cap = granted(init.cap, stock.is_some());
     let limits = Limits {
@@ -176,10 +176,10 @@ unsafe fn create(wanted: &Wanted) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> {
     Ok((qp, cap))
 }
 
-/// Makes a queue pair for a connection manager.
+/// Creates a queue pair for the connection manager.
 ///
 /// # Safety
-/// As of [`ibv_create_qp`].
+/// As for [`ibv_create_qp`].
 pub(crate) unsafe fn create_managed(
     pd: *mut ibv_pd,
     attr: &mut ibv_qp_init_attr,
@@ -190,24 +190,24 @@ pub(crate) unsafe fn create_managed(
         operations: None,
         managed: true,
     };
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `pd` and the objects that `attr` names are null or were created by this library.
     let (qp, cap) = unsafe { create(&wanted)? };
     attr.cap = cap;
     Ok(qp)
 }
 
-/// The same with parts that later releases added.
+/// The same with the fields that later releases added.
 ///
 /// # Safety
-/// As of [`ibv_create_qp`].
+/// As for [`ibv_create_qp`].
 pub(crate) unsafe fn create_managed_ex(
     attr: &mut ibv_qp_init_attr_ex,
 ) -> Result<*mut ibv_qp, Errno> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that the objects that `attr` names are null or were created by this library.
     unsafe { create_extended(attr, true) }
 }
 
-/// What a program gets: what it asked for, at least one piece per request; no receives of its own beside a shared queue.
+/// The capabilities that a program gets: those requested, at least one piece per request, and no receives of its own with a shared queue.
 fn granted(asked: ibv_qp_cap, shared: bool) -> ibv_qp_cap {
     let receives = if shared { 0 } else { asked.max_recv_wr };
     let pieces = if shared { 0 } else { asked.max_recv_sge.max(1) };
@@ -220,7 +220,7 @@ fn granted(asked: ibv_qp_cap, shared: bool) -> ibv_qp_cap {
 }
 
 impl Pair {
-    /// Its connection, if it is of the kind that has one.
+    /// Its connection, if it is of a connected type.
     pub(crate) fn connection(&self) -> Option<&Qp> {
         match &self.transport {
             Transport::Connected(qp) => Some(qp),
@@ -228,26 +228,26 @@ impl Pair {
         }
     }
 
-    /// The number that events know it by.
+    /// The number of the queue pair in events of the adapter.
     pub(crate) fn event_number(&self) -> u32 {
         self.transport.event_number()
     }
 
-    /// A connection manager moves it from now on.
+    /// The connection manager moves it through the states from now on.
     pub(crate) fn manage(&self) {
         self.managed.store(true, Ordering::Release);
     }
 
-    /// Ends its connection, if it has one.
+    /// Ends its connection, if it has one, and flushes its requests.
     pub(crate) fn hang_up(&self) {
         if let Some(qp) = self.connection() {
             qp.disconnect();
-            // Not connected, or not any more: what is posted is flushed all the same.
+            // Posted requests are flushed even if it is not connected.
             qp.modify(QpState::Err);
         }
     }
 
-    /// Joins a group of datagram receivers.
+    /// Joins a multicast group.
     pub(crate) fn join(&self, group: IpAddr) -> Result<(), Errno> {
         let Transport::Datagram(ud) = &self.transport else {
             return Err(Errno::INVAL);
@@ -258,7 +258,7 @@ impl Pair {
         Ok(ud.attach(group)?)
     }
 
-    /// Leaves a group of datagram receivers.
+    /// Leaves a multicast group.
     pub(crate) fn leave(&self, group: IpAddr) -> Result<(), Errno> {
         let Transport::Datagram(ud) = &self.transport else {
             return Err(Errno::INVAL);
@@ -267,16 +267,16 @@ impl Pair {
     }
 }
 
-/// Makes a queue pair.
+/// Creates a queue pair.
 ///
 /// # Safety
-/// `pd` was made here; `attr` is the program's, and all that it names was made here.
+/// `pd` is null or was created by this library; `attr` is null or valid, and the objects that it names were created by this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_qp(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `attr` is null or valid for reads and writes.
     let attr = unsafe { attr.as_mut() }.ok_or(Errno::INVAL);
     pointer(attr.and_then(|attr| {
         let wanted = Wanted {
@@ -285,18 +285,18 @@ pub unsafe extern "C" fn ibv_create_qp(
             operations: None,
             managed: false,
         };
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `pd` and the objects that `attr` names are null or were created by this library.
         let (qp, cap) = unsafe { create(&wanted)? };
         attr.cap = cap;
         Ok(qp)
     }))
 }
 
-/// Parts of the extended request that we understand.
+/// Fields of the extended request that are supported.
 const PARTS: u32 =
     IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS;
 
-/// The same with parts that later releases added.
+/// The same with the fields that later releases added.
 ///
 /// # Safety
 /// As [`ibv_create_qp`].
@@ -304,14 +304,14 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     _context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `attr` is null or valid for reads and writes.
     let attr = unsafe { attr.as_mut() }.ok_or(Errno::INVAL);
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that the objects that `attr` names are null or were created by this library.
     pointer(attr.and_then(|attr| unsafe { create_extended(attr, false) }))
 }
 
 /// # Safety
-/// As of [`ibv_create_qp`].
+/// As for [`ibv_create_qp`].
 unsafe fn create_extended(
     attr: &mut ibv_qp_init_attr_ex,
     managed: bool,
@@ -339,39 +339,39 @@ unsafe fn create_extended(
         operations: has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then_some(attr.send_ops_flags),
         managed,
     };
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that the objects that `attr` names are null or were created by this library.
     let (qp, cap) = unsafe { create(&wanted)? };
     attr.cap = cap;
     Ok(qp)
 }
 
-/// The functions that build requests, if the queue pair was made for them.
+/// The extended form of a queue pair, if it was created for the `ibv_wr_*` functions.
 ///
 /// # Safety
-/// `qp` was made here.
+/// `qp` was created by this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
     match unsafe { of(qp) } {
         Ok(pair) if pair.extended => qp.cast(),
         _ => core::ptr::null_mut(),
     }
 }
 
-/// Destroys a queue pair; nothing of it completes any more.
+/// Destroys a queue pair; none of its requests completes after that.
 ///
 /// # Safety
-/// `qp` was made here, and the program does not use it any more.
+/// `qp` was created by this library, and is not used after this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
     let own = unsafe { of(qp) };
     number(own.map(|own| {
         let events = own.transport.event_number();
         own.home.remove(Subject::Qp(events));
         own.home.remove_pair(own.transport.number(), events);
         own.ear.close();
-        // SAFETY: the program's word.
+        // SAFETY: `qp` came from `Room::fill`, and the caller does not use it after this call.
         drop(unsafe { Held::take(qp.cast()) });
     }))
 }

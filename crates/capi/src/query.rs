@@ -1,5 +1,5 @@
-//! What the device can do: its limits, which are those that the calls themselves compare with.
-//! It promises to be true: whatever is not zero here works. It refuses to boast of what a real card has and we have not.
+//! The attributes of the device. Limits are those that the calls themselves enforce; features that are not implemented are zero.
+//! `max_ah` and the multicast attributes are set in the `roce` personality only.
 
 use core::ffi::c_int;
 
@@ -12,7 +12,7 @@ use crate::errno::{Errno, number};
 use crate::identity::{FW_VERSION, HW_VERSION, VENDOR_ID, VENDOR_PART_ID};
 use crate::port::{PORT, answer};
 
-/// Reads and atomics that can be under way at once in each direction of a connection: what an attribute of a queue pair can say.
+/// Reads and atomics in flight at once in each direction of a connection: the largest value that the queue pair's attributes accept.
 pub(crate) const READS: u8 = 128;
 
 fn limit(n: usize) -> c_int {
@@ -49,12 +49,12 @@ impl Context {
             max_cq: limit(shares.cqs as usize),
             max_cqe: limit(attributes.entries),
             max_mr: limit(shares.stags as usize),
-            // One is the adapter's own.
+            // One belongs to the adapter.
             max_pd: limit(shares.pds as usize).saturating_sub(1),
             max_qp_rd_atom: READS.into(),
             max_res_rd_atom: limit(shares.qps as usize).saturating_mul(READS.into()),
             max_qp_init_rd_atom: READS.into(),
-            // Words are changed by instructions of the processor, so it sees them whole, too.
+            // Atomics are instructions of the processor, so they are atomic to local code as well.
             atomic_cap: IBV_ATOMIC_GLOB,
             max_mw: limit(shares.stags as usize),
             max_srq: limit(shares.srqs as usize),
@@ -89,48 +89,48 @@ impl Context {
     }
 }
 
-/// What the system allows one socket to join, by default.
+/// Linux's default limit of groups per socket (`net.ipv4.igmp_max_memberships`).
 const MULTICAST_GROUPS: c_int = 20;
 
-/// What a device can do.
+/// The attributes of a device.
 ///
 /// # Safety
-/// `context` is open; `attr` is the program's.
+/// `context` is open; `attr` is valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
     attr: *mut ibv_device_attr,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
     let own = unsafe { context::of(context) };
     number(own.and_then(|own| {
         if attr.is_null() {
             return Err(Errno::INVAL);
         }
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `attr` is valid for writes.
         unsafe { *attr = own.device_attr() };
         Ok(())
     }))
 }
 
-/// The same and more, as much as the program's struct has room for.
+/// The same and more, as much as fits into the program's struct.
 ///
 /// # Safety
-/// `context` is open; `input` is null or a struct, `attr` has room for `size` bytes.
+/// `context` is open; `input` is null or valid, and `attr` is null or has room for `size` bytes.
 pub(crate) unsafe extern "C" fn query_device_ex(
     context: *mut ibv_context,
     input: *const ibv_query_device_ex_input,
     attr: *mut ibv_device_attr_ex,
     size: usize,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `context` is null or open, and that `input` is null or valid for reads.
     let (own, input) = unsafe { (context::of(context), input.as_ref()) };
     number(own.and_then(|own| {
         let asked = input.is_some_and(|input| input.comp_mask != 0);
         if attr.is_null() || asked || size < size_of::<ibv_device_attr>() {
             return Err(Errno::INVAL);
         }
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees room for `size` bytes at `attr`.
         unsafe { answer(&own.device_attr_ex(), attr, size) };
         Ok(())
     }))

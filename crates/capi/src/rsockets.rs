@@ -1,6 +1,6 @@
-//! rsockets for C programs: socket calls with an `r` before them (`man 7 rsocket`, docs/rsockets.md).
-//! It promises the numbers, flags and waiting rules of socket calls; a socket's number is a descriptor that nobody else has.
-//! It refuses to be a socket for the system: only these calls know what the number means.
+//! rsockets for C programs: socket calls with the prefix `r` (`man 7 rsocket`, docs/rsockets.md).
+//! Error numbers, flags and blocking behaviour are those of socket calls. The number of a stream socket is a descriptor of this process that
+//! is used for nothing else; the system's own socket calls do not work on it.
 //!
 //! Reading order: `table` (numbers) → `address` → `life` → `name` → `outgoing`, `incoming` → `ready` → `option` → `mapping`.
 
@@ -45,7 +45,7 @@ impl From<Error> for Errno {
     }
 }
 
-/// The answer of a call that counts bytes.
+/// The result of a call that counts bytes.
 fn count(result: Result<usize, Errno>) -> isize {
     match result {
         Ok(n) => isize::try_from(n).unwrap_or(isize::MAX),
@@ -56,7 +56,7 @@ fn count(result: Result<usize, Errno>) -> isize {
     }
 }
 
-/// The answer of a call that returns a number of its own.
+/// The result of a call that returns an `int`.
 fn answer(result: Result<c_int, Errno>) -> c_int {
     result.unwrap_or_else(|errno| {
         errno.set();
@@ -64,39 +64,39 @@ fn answer(result: Result<c_int, Errno>) -> c_int {
     })
 }
 
-/// What the C library says.
+/// The result of a call of the C library.
 fn checked(result: isize) -> Result<usize, Errno> {
     usize::try_from(result).map_err(|_| last())
 }
 
-/// The error number that the C library has left.
+/// The `errno` that the C library has left.
 fn last() -> Errno {
-    // SAFETY: the address of this thread's own error number.
+    // SAFETY: `__errno_location` returns this thread's own variable.
     Errno(unsafe { *libc::__errno_location() })
 }
 
-/// The program's bytes to send.
+/// Bytes of the program to send.
 ///
 /// # Safety
-/// There are `len` of them, and nobody writes them during the call.
+/// `at` is null or points to `len` bytes that are valid for reads and not written during the call.
 unsafe fn bytes<'a>(at: *const c_void, len: usize) -> Result<&'a [u8], Errno> {
     match at {
         _ if len == 0 => Ok(&[]),
         at if at.is_null() => Err(Errno(libc::EFAULT)),
-        // SAFETY: the caller's word.
+        // SAFETY: `at` is not null, so the caller guarantees `len` bytes.
         at => Ok(unsafe { core::slice::from_raw_parts(at.cast(), len) }),
     }
 }
 
-/// The program's room for bytes.
+/// A buffer of the program to receive into.
 ///
 /// # Safety
-/// There is room for `len` of them, and nobody else uses it during the call.
+/// `at` is null or points to `len` bytes that are valid for writes and not used otherwise during the call.
 unsafe fn room<'a>(at: *mut c_void, len: usize) -> Result<&'a mut [u8], Errno> {
     match at {
         _ if len == 0 => Ok(&mut []),
         at if at.is_null() => Err(Errno(libc::EFAULT)),
-        // SAFETY: the caller's word.
+        // SAFETY: `at` is not null, so the caller guarantees exclusive access to `len` bytes.
         at => Ok(unsafe { core::slice::from_raw_parts_mut(at.cast(), len) }),
     }
 }

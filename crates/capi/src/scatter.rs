@@ -1,6 +1,6 @@
-//! Lists of pieces of memory, and lists of receives, as C programs have them: linked, counted, of any length.
-//! It promises to post what comes before a request that is refused, and to name that one.
-//! It refuses lengths that make no sense before anything is read.
+//! Scatter/gather lists and linked lists of receives, translated from C.
+//! Receives before an invalid one are posted, and `bad_wr` points to the invalid one. Negative and too large counts are refused before the
+//! list is read.
 
 use core::ffi::c_int;
 use core::ops::Range;
@@ -11,13 +11,13 @@ use verbena::low::{PostError, RecvWr, Sge, Stag};
 use crate::abi::*;
 use crate::errno::Errno;
 
-/// Requests handed over in one go.
+/// Requests that are posted in one call.
 pub(crate) const BATCH: usize = 16;
 
-/// Pieces of memory of several requests.
+/// Scatter/gather entries of several requests.
 pub(crate) type Pieces = SmallVec<[Sge; 2 * BATCH]>;
 
-/// A piece as the adapter knows it.
+/// The adapter's form of an entry.
 pub(crate) fn piece(sge: &ibv_sge) -> Sge {
     Sge {
         at: sge.addr,
@@ -26,10 +26,10 @@ pub(crate) fn piece(sge: &ibv_sge) -> Sge {
     }
 }
 
-/// The pieces of a request; none for an empty list.
+/// The entries of a request; none for an empty list.
 ///
 /// # Safety
-/// `list` has `count` pieces.
+/// `list` is null or points to `count` valid entries.
 pub(crate) unsafe fn list<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [ibv_sge], Errno> {
     let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
     if count == 0 {
@@ -38,21 +38,21 @@ pub(crate) unsafe fn list<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a 
     if list.is_null() {
         return Err(Errno::INVAL);
     }
-    // SAFETY: the caller's word.
+    // SAFETY: `list` is not null, so the caller guarantees `count` entries.
     Ok(unsafe { core::slice::from_raw_parts(list, count) })
 }
 
-/// Adds the pieces of a list that have a length; says where they are.
+/// Adds the entries of a list whose length is not zero; returns their range.
 pub(crate) fn gather(pieces: &mut Pieces, list: &[ibv_sge]) -> Range<usize> {
     let first = pieces.len();
     pieces.extend(list.iter().filter(|sge| sge.length > 0).map(piece));
     first..pieces.len()
 }
 
-/// Posts a linked list of receives of at most `limit` pieces by `post`.
+/// Posts a linked list of receives of at most `limit` entries each by calling `post`.
 ///
 /// # Safety
-/// `wr` is a list of requests, `bad` is null or the program's.
+/// `wr` is null or a linked list of valid requests, `bad` is null or valid for writes.
 pub(crate) unsafe fn receives(
     mut wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
@@ -61,7 +61,7 @@ pub(crate) unsafe fn receives(
 ) -> Result<(), Errno> {
     let refuse = |at: *mut ibv_recv_wr, errno| {
         if !bad.is_null() {
-            // SAFETY: the program's word.
+            // SAFETY: `bad` is not null, so the caller guarantees that it is valid for writes.
             unsafe { *bad = at };
         }
         Err(errno)
@@ -71,7 +71,7 @@ pub(crate) unsafe fn receives(
         let mut known: SmallVec<[(*mut ibv_recv_wr, u64, Range<usize>); BATCH]> = SmallVec::new();
         let mut wrong = None;
         while !wr.is_null() && known.len() < BATCH {
-            // SAFETY: the program's word.
+            // SAFETY: `wr` is not null, so the caller guarantees a valid request with `num_sge` entries at `sg_list`.
             let (request, scatter) = unsafe { (&*wr, list((*wr).sg_list, (*wr).num_sge)) };
             match scatter {
                 Ok(scatter) if scatter.len() > limit => {

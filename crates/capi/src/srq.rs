@@ -1,6 +1,5 @@
-//! Shared receive queues: one stock of receives for many queue pairs.
-//! It promises that a queue in use is not destroyed, and one event when its stock falls below a limit.
-//! It refuses the kinds that need tags or connections across processes.
+//! Shared receive queues. A queue in use by a queue pair is not destroyed (`EBUSY`), and one event is raised when fewer receives
+//! than its limit are left. XRC and tag-matching queues are not supported.
 
 use core::ffi::c_int;
 use std::sync::Arc;
@@ -16,11 +15,11 @@ use crate::scatter::receives;
 use crate::uses::{Use, Uses};
 use crate::{context, pd};
 
-/// What is ours of a shared receive queue.
+/// The library's part of a shared receive queue.
 pub(crate) struct Stock {
     pub(crate) srq: Srq,
     pub(crate) uses: Uses,
-    /// Of a receive, at most.
+    /// Scatter/gather entries of a receive, at most.
     pieces: usize,
     home: Arc<Home>,
     ear: Arc<Ear>,
@@ -30,36 +29,36 @@ pub(crate) struct Stock {
 
 type Held = Object<ibv_srq, Stock>;
 
-/// What is ours of a queue that a program names; nothing if it names none.
+/// The library's part of the shared receive queue behind this pointer; none for null.
 ///
 /// # Safety
-/// `srq` is null or was made here, and stays while the answer is used.
+/// `srq` is null or was created by this library, and is not destroyed while the result is used.
 pub(crate) unsafe fn of<'a>(srq: *const ibv_srq) -> Option<&'a Stock> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `srq` is null or was created by this library, and exists during the call.
     unsafe { Held::of(srq) }
 }
 
-/// Where the queue hears of events.
+/// The asynchronous events of the queue.
 ///
 /// # Safety
-/// As of [`of`].
+/// As for [`of`].
 pub(crate) unsafe fn ear(srq: *const ibv_srq) -> Option<Arc<Ear>> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `srq` is null or was created by this library, and exists during the call.
     unsafe { of(srq) }.map(|stock| stock.ear.clone())
 }
 
 /// # Safety
-/// `pd` was made here; `attr` is the program's.
+/// `pd` is null or was created by this library.
 unsafe fn create(
     pd: *mut ibv_pd,
     attr: &mut ibv_srq_attr,
     name: *mut core::ffi::c_void,
 ) -> Result<*mut ibv_srq, Errno> {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `pd` is null or was created by this library, and exists during the call.
     let domain = unsafe { pd::of(pd)? };
-    // SAFETY: a field that is written once.
+    // SAFETY: `pd` is valid, since `pd::of` succeeded; the field is written once.
     let context = unsafe { (*pd).context };
-    // SAFETY: a domain's context is open.
+    // SAFETY: the context of a domain stays open as long as the domain exists.
     let own = unsafe { context::of(context)? };
     if attr.max_wr == 0 {
         return Err(Errno::INVAL);
@@ -91,30 +90,30 @@ unsafe fn create(
     Ok(place.fill(c, stock))
 }
 
-/// Makes a shared receive queue.
+/// Creates a shared receive queue.
 ///
 /// # Safety
-/// `pd` was made here; `attr` is the program's.
+/// `pd` was created by this library; `attr` is valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_srq(
     pd: *mut ibv_pd,
     attr: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `attr` is null or valid for reads and writes.
     let attr = unsafe { attr.as_mut() }.ok_or(Errno::INVAL);
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `pd` is null or was created by this library.
     pointer(attr.and_then(|attr| unsafe { create(pd, &mut attr.attr, attr.srq_context) }))
 }
 
-/// The same with parts that later releases added.
+/// The same with the fields that later releases added.
 ///
 /// # Safety
-/// `context` is open; `attr` is the program's.
+/// `context` is open; `attr` is valid during the call.
 pub(crate) unsafe extern "C" fn create_srq_ex(
     _context: *mut ibv_context,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `attr` is null or valid for reads and writes.
     let attr = unsafe { attr.as_mut() }.ok_or(Errno::INVAL);
     pointer(attr.and_then(|attr| {
         let has = |part| attr.comp_mask & part != 0;
@@ -126,27 +125,27 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
         if !has(IBV_SRQ_INIT_ATTR_PD) {
             return Err(Errno::INVAL);
         }
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `attr.pd` is null or was created by this library.
         unsafe { create(attr.pd, &mut attr.attr, attr.srq_context) }
     }))
 }
 
-/// The number that peers of a queue across processes would name: it is none of those.
+/// The number of an XRC queue; these queues have none.
 pub(crate) unsafe extern "C" fn get_srq_num(_srq: *mut ibv_srq, _number: *mut u32) -> c_int {
     number(Err(Errno::NOSUPP))
 }
 
-/// Changes the limit below which an event is raised. A queue's size is fixed.
+/// Changes the limit below which an event is raised. The size of a queue is fixed.
 ///
 /// # Safety
-/// `srq` was made here; `attr` is the program's.
+/// `srq` was created by this library; `attr` is valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_modify_srq(
     srq: *mut ibv_srq,
     attr: *mut ibv_srq_attr,
     mask: c_int,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `srq` is null or was created by this library, and exists during the call; `attr` is null or valid for reads.
     let (own, attr) = unsafe { (of(srq), attr.as_ref()) };
     let mask = mask as u32;
     let known = own.zip(attr).ok_or(Errno::INVAL);
@@ -164,13 +163,13 @@ pub unsafe extern "C" fn ibv_modify_srq(
     }))
 }
 
-/// What a queue holds and when it raises its event.
+/// The size and the limit of a queue.
 ///
 /// # Safety
-/// `srq` was made here; `attr` is the program's.
+/// `srq` was created by this library; `attr` is valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `srq` is null or was created by this library, and that `attr` is null or valid.
     let (own, attr) = unsafe { (of(srq), attr.as_mut()) };
     let known = own.zip(attr).ok_or(Errno::INVAL);
     number(known.and_then(|(own, attr)| {
@@ -184,13 +183,13 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
     }))
 }
 
-/// Destroys a queue that no queue pair takes from.
+/// Destroys a queue that no queue pair uses.
 ///
 /// # Safety
-/// `srq` was made here, and the program does not use it any more.
+/// `srq` was created by this library, and is not used after this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `srq` is null or was created by this library, and exists during the call.
     let own = unsafe { of(srq) }.ok_or(Errno::INVAL);
     number(own.and_then(|own| {
         if own.uses.any() {
@@ -198,25 +197,25 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
         }
         own.home.remove(Subject::Srq(own.srq.number()));
         own.ear.close();
-        // SAFETY: the program's word.
+        // SAFETY: `srq` came from `Room::fill`, and the caller does not use it after this call.
         drop(unsafe { Held::take(srq) });
         Ok(())
     }))
 }
 
-/// Posts receives; says which was refused, if one was.
+/// Posts receives; on failure `bad` is set to the refused one.
 ///
 /// # Safety
-/// `srq` was made here; the requests are the program's.
+/// `srq` was created by this library; the requests are valid during the call.
 pub(crate) unsafe extern "C" fn post_srq_recv(
     srq: *mut ibv_srq,
     wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `srq` is null or was created by this library, and exists during the call.
     let Some(own) = (unsafe { of(srq) }) else {
         return number(Err(Errno::INVAL));
     };
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees a valid list of requests at `wr`, and that `bad` is null or valid for writes.
     number(unsafe { receives(wr, bad, own.pieces, |list| own.srq.post(list)) })
 }

@@ -1,9 +1,8 @@
-//! Names that the original libraries export and this one does not serve: each has a definition here that fails as its kind does.
-//! It promises that a program which merely imports them loads, and that one which calls them is told so in its own terms.
-//! It refuses to pretend: nothing here succeeds but what has no way to fail.
+//! Functions that the original libraries export and this one does not implement: each is defined here and fails as its kind does.
+//! Programs that only import them load; a call returns an error, except of functions that cannot return one.
 //!
-//! Reading order: `newer` (public, younger than what is implemented) → `old` (of 2006) → `drivers` (for providers) →
-//! `cm` (librdmacm, until it is written). Which name is exported where is in `exports/`.
+//! Reading order: `newer` (public, newer than what is implemented) → `old` (of 2006) → `drivers` (for provider libraries) →
+//! `cm` (librdmacm). Which name is exported where is in `exports/`.
 
 use core::ffi::c_int;
 
@@ -12,21 +11,21 @@ mod drivers;
 mod newer;
 mod old;
 
-/// Leaves a number where C looks for the reason.
+/// Sets `errno`.
 fn set_errno(number: c_int) {
     crate::errno::Errno(number).set();
 }
 
-/// Defines functions that do nothing but fail. The words say how a caller is told:
+/// Defines functions that only fail. The second name says how:
 ///
 /// * `null`: a null pointer, and `errno`;
 /// * `code`: the error number itself;
 /// * `minus_one`: -1, and `errno`;
-/// * `zero`: nothing was counted or found;
-/// * `nothing`: there is no way to tell;
-/// * `word`: a text that says it is not known.
+/// * `zero`: 0, a count or a value;
+/// * `nothing`: no result;
+/// * `word`: the text "unknown".
 ///
-/// Arguments are not looked at, and the calling conventions leave them to the caller, so none are declared.
+/// Arguments are not used, and in the C calling conventions the caller removes them, so none are declared.
 macro_rules! stubs {
     ($( $name:ident => $how:ident; )+) => {
         $( stubs!(@ $name $how); )+
@@ -44,7 +43,7 @@ macro_rules! stubs {
             refused(stringify!($name))
         }
     };
-    // As wide as any of them: whoever wants an `int` reads its half.
+    // As wide as any result of these functions: a caller that expects an `int` reads the lower half.
     (@ $name:ident minus_one) => {
         #[unsafe(no_mangle)]
         extern "C" fn $name() -> isize {

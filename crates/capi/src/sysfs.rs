@@ -41,7 +41,7 @@ fn current() -> Option<Tree> {
     Some(tree)
 }
 
-/// The content of a file below `/sys/class/infiniband*` or `/sys/devices/verbena`, by its path; none if it is not ours.
+/// The content of a file below `/sys/class/infiniband*` or `/sys/devices/verbena`, by its path; none if it is not one of these devices.
 pub(crate) fn read(path: &str) -> Option<String> {
     let path = path.strip_prefix(SYS)?;
     if let Some(value) = counter(path) {
@@ -71,7 +71,7 @@ unsafe fn copy(text: &[u8], to: *mut c_char, len: usize) -> bool {
     if text.len() >= len {
         return false;
     }
-    // SAFETY: the caller's room, which is larger than the text.
+    // SAFETY: the caller guarantees `len` bytes at `to`, which is more than the text.
     unsafe {
         ptr::copy_nonoverlapping(text.as_ptr(), to.cast(), text.len());
         *to.add(text.len()) = 0;
@@ -95,29 +95,29 @@ pub(crate) unsafe extern "C" fn verbena_sysfs_root(to: *mut c_char, len: usize) 
             return error.raw_os_error().unwrap_or(libc::EIO);
         }
     };
-    // SAFETY: the caller's room.
+    // SAFETY: the caller guarantees room for `len` bytes at `to`.
     match unsafe { copy(root.as_os_str().as_encoded_bytes(), to, len) } {
         true => 0,
         false => libc::ENAMETOOLONG,
     }
 }
 
-/// For the shim: writes what a counter's file says now; returns its length, or -1 if the path is no counter of ours.
+/// For the shim: writes the current value of a counter's file; returns its length, or -1 if the path is not that of a counter.
 ///
 /// # Safety
-/// `path` is a text, `to` has room for `len` bytes.
+/// `path` is a C string, `to` has room for `len` bytes.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn verbena_sysfs_counter(
     path: *const c_char,
     to: *mut c_char,
     len: usize,
 ) -> c_int {
-    // SAFETY: the caller's text.
+    // SAFETY: the caller guarantees a C string at `path`.
     let path = unsafe { CStr::from_ptr(path) }.to_str();
     let Some(value) = path.ok().and_then(counter) else {
         return -1;
     };
-    // SAFETY: the caller's room.
+    // SAFETY: the caller guarantees room for `len` bytes at `to`.
     match unsafe { copy(value.as_bytes(), to, len) } {
         true => value.len() as c_int,
         false => -1,

@@ -1,4 +1,4 @@
-//! What only tests of this crate do: make the adapter of the process fail. Not exported by the drop-in libraries.
+//! Functions for tests of this crate: they make the adapter of the process fail. The drop-in libraries do not export them.
 
 use core::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Who still uses an object: a count that its users hold up, so that destroying it can be refused.
-//! It promises that a use ends when whoever holds it does. It refuses to keep the object alive.
+//! A count of the users of an object, so that destroying it can be refused while it is in use.
+//! A use ends when its [`Use`] is dropped. It does not keep the object alive.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub(crate) struct Uses(Arc<AtomicUsize>);
 
 impl Uses {
-    /// One more.
+    /// Adds a user.
     pub(crate) fn begin(&self) -> Use {
         self.0.fetch_add(1, Ordering::AcqRel);
         Use(self.0.clone())

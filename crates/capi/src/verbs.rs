@@ -1,5 +1,5 @@
-//! The verbs as C programs call them, for Rust tests that do the same.
-//! They promise what the original's manual says. They refuse to be safe: pointers are the caller's word.
+//! The verbs as C programs call them, re-exported for Rust tests.
+//! Their contracts are those of the manual pages of libibverbs; pointers are not checked.
 
 pub use crate::ah::{ibv_create_ah, ibv_create_ah_from_wc, ibv_destroy_ah, ibv_init_ah_from_wc};
 pub use crate::channel::{ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event};

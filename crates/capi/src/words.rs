@@ -1,5 +1,5 @@
-//! Words for numbers: states, events, statuses, rates, as the original prints them.
-//! It promises a word for every number that there is, and says of others that it does not know them.
+//! Texts of constants (states, events, statuses) and conversions of rates, the same as the original's.
+//! A value without a text is "unknown".
 
 use core::ffi::{c_char, c_int};
 
@@ -17,7 +17,7 @@ macro_rules! words {
 }
 
 words! {
-    /// The kind of a device.
+    /// The type of a device.
     fn ibv_node_type_str -> c"unknown" {
         IBV_NODE_CA => c"InfiniBand channel adapter",
         IBV_NODE_SWITCH => c"InfiniBand switch",
@@ -68,7 +68,7 @@ words! {
 }
 
 words! {
-    /// How a request ended.
+    /// The status of a completion.
     fn ibv_wc_status_str -> c"unknown" {
         IBV_WC_SUCCESS => c"success",
         IBV_WC_LOC_LEN_ERR => c"local length error",
@@ -97,7 +97,7 @@ words! {
     }
 }
 
-/// A rate, what it is of 2.5 Gb/s, and what that is in Mb/s.
+/// A rate, its multiple of 2.5 Gb/s, and its value in Mb/s.
 const RATES: &[(u32, c_int, c_int)] = &[
     (IBV_RATE_2_5_GBPS, 1, 2500),
     (IBV_RATE_5_GBPS, 2, 5000),
@@ -124,30 +124,30 @@ const RATES: &[(u32, c_int, c_int)] = &[
     (IBV_RATE_1200_GBPS, 480, 1_275_000),
 ];
 
-/// A rate as a multiple of 2.5 Gb/s; -1 if it is none.
+/// A rate as a multiple of 2.5 Gb/s; -1 if it is no multiple or unknown.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_rate_to_mult(rate: u32) -> c_int {
     let known = RATES.iter().find(|(known, ..)| *known == rate);
     known.map_or(-1, |(_, multiple, _)| *multiple)
 }
 
-/// The rate that is this multiple of 2.5 Gb/s; the largest there is if none is.
+/// The rate that is this multiple of 2.5 Gb/s; `IBV_RATE_MAX` if there is none.
 #[unsafe(no_mangle)]
 pub extern "C" fn mult_to_ibv_rate(multiple: c_int) -> u32 {
     let known = RATES.iter().find(|(_, known, _)| *known == multiple);
-    // Rates that are no multiple are marked with -1, which is none either.
+    // Rates that are no multiple have -1 in the table, which must not be found.
     let known = known.filter(|_| multiple > 0);
     known.map_or(IBV_RATE_MAX, |(rate, ..)| *rate)
 }
 
-/// A rate in Mb/s; -1 if it is none.
+/// A rate in Mb/s; -1 if it is unknown.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_rate_to_mbps(rate: u32) -> c_int {
     let known = RATES.iter().find(|(known, ..)| *known == rate);
     known.map_or(-1, |(.., mbps)| *mbps)
 }
 
-/// The rate of so many Mb/s; the largest there is if none is.
+/// The rate of so many Mb/s; `IBV_RATE_MAX` if there is none.
 #[unsafe(no_mangle)]
 pub extern "C" fn mbps_to_ibv_rate(mbps: c_int) -> u32 {
     let known = RATES.iter().find(|(.., known)| *known == mbps);

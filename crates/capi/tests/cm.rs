@@ -1,9 +1,9 @@
-//! The connection manager with the usual personality.
+//! The flows of the connection manager with the default personality.
 
 mod cm_flows;
 mod common;
 
-/// What the process is set to.
+/// Settings of the process.
 pub(crate) const SETTINGS: &[(&str, &str)] = &[
     ("VERBENA_PERSONALITY", "roce"),
     ("VERBENA_STARTUP_TIMEOUT", "1s"),

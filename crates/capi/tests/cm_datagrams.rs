@@ -1,4 +1,4 @@
-//! The connection manager's port spaces for datagrams: questions and answers, ports, and ends at any moment.
+//! The datagram port spaces of the connection manager: requests and replies, ports, and destruction at any time.
 
 mod common;
 
@@ -49,19 +49,19 @@ fn a_question_is_answered_and_datagrams_arrive() {
         let answer = client.expect(RDMA_CM_EVENT_ESTABLISHED);
         assert_eq!((answer.get().status, answer.said()), (0, b"here".to_vec()));
         let mut ud = answer.ud();
-        // SAFETY: queue pairs that are there.
+        // SAFETY: the queue pairs exist during the calls.
         unsafe { assert_eq!(ud.qp_num, (*(*child).qp).qp_num) };
         assert_eq!(ud.qkey, RDMA_UDP_QKEY);
         send(client.id, &mut ud, b"a letter");
         let (text, from) = letters.take(child);
-        // SAFETY: queue pairs that are there.
+        // SAFETY: the queue pairs exist during the calls.
         unsafe {
             assert_eq!(
                 (text, from),
                 (b"a letter".to_vec(), (*(*client.id).qp).qp_num)
             );
         };
-        // Nothing else is said of it on either side.
+        // No other event on either side.
         drop((asked, answer));
         server.quiet(Duration::from_millis(50));
         client.quiet(Duration::ZERO);
@@ -114,14 +114,14 @@ fn nobody_there_is_said_after_some_tries() {
 
 #[test]
 fn a_port_that_is_taken_is_refused() {
-    // Whose number no stream of another test has by chance.
+    // A port that no stream of another test has by chance.
     let is_free = |here: &libc::sockaddr_in| {
         TcpListener::bind(("127.0.0.1", u16::from_be(here.sin_port))).is_ok()
     };
     let mut parties = (0..100).map(|_| Party::listening(0));
     let (_server, here) = parties.find(|(_, here)| is_free(here)).unwrap();
     let other = Party::new(RDMA_PS_UDP);
-    // An ordinary program's.
+    // A socket of an ordinary program.
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let plain = address(&socket.local_addr().unwrap().to_string());
     // SAFETY: as the manual says.
@@ -135,7 +135,7 @@ fn a_port_that_is_taken_is_refused() {
         assert_eq!(rdma_bind_addr(streams.id, at(&here)), 0);
         // The loopback names no device for them.
         assert!((*streams.id).verbs.is_null());
-        // One that is not bound gets a port when it listens; and it does that once.
+        // One that is not bound gets a port when it listens; it can listen once.
         assert_eq!(rdma_listen(other.id, 5), 0);
         assert_ne!(rdma_get_src_port(other.id), 0);
         assert_eq!(rdma_listen(other.id, 5), -1);
@@ -146,11 +146,11 @@ fn a_port_that_is_taken_is_refused() {
 fn ends_at_any_moment_are_clean() {
     let (server, here) = Party::listening(0);
     for _ in 0..20 {
-        // Who asks goes before it is answered.
+        // The client is destroyed before its request is answered.
         let client = Party::towards(&here);
         client.ask(b"never mind");
         drop(client);
-        // The identifier of somebody who left can be answered.
+        // The identifier of a request whose sender is gone can be answered.
         let asked = server.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
         let child = asked.get().id;
         make_qp(child);
@@ -162,7 +162,7 @@ fn ends_at_any_moment_are_clean() {
             assert_eq!(rdma_destroy_id(child), 0);
         }
     }
-    // The listener goes while somebody waits, whose event nobody took.
+    // The listener is destroyed while a request waits whose event was not taken.
     let client = Party::towards(&here);
     client.ask(b"hello?");
     std::thread::sleep(Duration::from_millis(100));
@@ -185,7 +185,7 @@ fn noise_at_the_port_is_no_question() {
     drop(server.expect(RDMA_CM_EVENT_CONNECT_REQUEST));
 }
 
-/// Of any number of questions, as many events are kept as the backlog of `rdma_listen` says: 128 if it says 0.
+/// Of any number of requests, as many events are kept as the backlog of `rdma_listen`: 128 if it is 0.
 #[test]
 fn unread_questions_stay_within_the_backlog() {
     let (server, here) = Party::listening(0);
@@ -196,7 +196,7 @@ fn unread_questions_stay_within_the_backlog() {
         question[..5].copy_from_slice(b"VbIQ\x01");
         question[8..16].copy_from_slice(&transaction.to_be_bytes());
         flood.send_to(&question, to).unwrap();
-        // The socket's buffer must not lose them in place of the listener.
+        // The socket's buffer must be large enough: the listener is to drop requests, not the socket.
         if transaction % 50 == 49 {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -219,7 +219,7 @@ fn unread_questions_stay_within_the_backlog() {
     drop(server.expect(RDMA_CM_EVENT_CONNECT_REQUEST));
 }
 
-/// Who waits for every step itself.
+/// An identifier in synchronous mode.
 fn alone() -> *mut rdma_cm_id {
     let mut id = ptr::null_mut();
     // SAFETY: as the manual says.

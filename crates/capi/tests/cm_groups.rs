@@ -1,4 +1,4 @@
-//! Groups of datagram receivers, joined by the connection manager.
+//! Multicast groups that are joined through the connection manager. Members receive what others send to the group.
 
 mod common;
 
@@ -123,7 +123,7 @@ fn groups_that_are_none_are_refused() {
         assert_eq!(rdma_leave_multicast(party.id, at(&group)), -1);
     }
     party.quiet(Duration::ZERO);
-    // A group whose event was not taken goes with it.
+    // A group whose event was not taken is left when the identifier is destroyed.
     // SAFETY: as the manual says.
     unsafe {
         assert_eq!(rdma_join_multicast(party.id, at(&group), none), 0);

@@ -1,5 +1,5 @@
-//! Peers that mean no good, at a listener and at a client of the connection manager: whatever they do costs a bounded amount,
-//! programs get clear events and nothing else, and honest peers still get in.
+//! Hostile peers, at a listener and at a client of the connection manager: what they do costs a bounded amount of resources,
+//! programs get the documented events and nothing else, and well-behaved peers can still connect.
 
 mod common;
 
@@ -28,14 +28,14 @@ fn begin() -> MutexGuard<'static, ()> {
     alone
 }
 
-/// A server that has had a good client, so that what stays for ever is there.
+/// A server that has served one client, so that what is allocated once is allocated.
 fn house(backlog: i32) -> Server {
     let server = Server::new(backlog);
     welcomes(&server);
     server
 }
 
-/// An honest client gets in, and the end is told.
+/// A well-behaved client can connect, and its end is reported.
 #[track_caller]
 fn welcomes(server: &Server) {
     let (client, child) = connected(server);
@@ -62,14 +62,14 @@ fn good() -> Vec<u8> {
     request(0, 1, 2, b"hi")
 }
 
-/// A Send of no length without a checksum.
+/// A Send of length zero without a checksum.
 const NOTHING: &[u8] = b"\0\x12\x41\x43\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0";
 
 fn dial(server: &Server) -> TcpStream {
     TcpStream::connect(server.at).unwrap()
 }
 
-/// Reads to the end; what came before it. Fails if it never comes.
+/// Reads to the end of the stream and returns the bytes. Fails if the end does not come.
 #[track_caller]
 fn end_of(mut raw: &TcpStream) -> Vec<u8> {
     raw.set_read_timeout(Some(LONG)).unwrap();
@@ -84,13 +84,13 @@ fn end_of(mut raw: &TcpStream) -> Vec<u8> {
     }
 }
 
-/// Ends it without a goodbye.
+/// Closes the connection with a reset.
 fn reset(raw: TcpStream) {
     let at_once = libc::linger {
         l_onoff: 1,
         l_linger: 0,
     };
-    // SAFETY: a socket that is open, and a struct of its kind.
+    // SAFETY: the socket is open, and the option is a local `linger` of this size.
     let code = unsafe {
         libc::setsockopt(
             raw.as_raw_fd(),
@@ -104,7 +104,7 @@ fn reset(raw: TcpStream) {
     drop(raw);
 }
 
-/// The bytes that the core refuses in place of a Request (stream/startup/tests/hostile.rs), each with its name.
+/// Bytes that the core refuses in place of a Request (stream/startup/tests/hostile.rs), each with its name.
 fn violations() -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     for at in 0..16 {
@@ -153,7 +153,7 @@ fn every_violation_of_the_startup_is_shown_out_and_told_to_nobody() {
         let mut raw = dial(&server);
         raw.write_all(&bytes).unwrap();
         assert_eq!(end_of(&raw), b"", "{what}: answered");
-        // Without waiting for the time that a slow peer has.
+        // Without waiting for the timeout of slow peers.
         assert!(began.elapsed() < Duration::from_millis(450), "{what}");
         assert!(server.channel.try_next().is_none(), "{what}: told");
     }
@@ -186,7 +186,7 @@ fn those_who_promise_and_do_not_deliver_are_given_up_in_time() {
     welcomes(&server);
 }
 
-/// A byte now and then: progress does not buy time.
+/// A byte now and then: progress does not extend the timeout.
 #[test]
 fn a_trickle_does_not_keep_its_place() {
     let _alone = begin();
@@ -212,7 +212,7 @@ fn a_trickle_does_not_keep_its_place() {
 fn private_data_is_as_long_as_it_may_be_and_no_longer() {
     let _alone = begin();
     let server = house(8);
-    // 512 bytes are the protocol's limit; an event's length says 255 at most, and what it says is there.
+    // The protocol's limit is 512 bytes; the length in an event is at most 255, and so many bytes are there.
     for len in [0_u16, 1, 255, 256, 512] {
         let data: Vec<u8> = (0..len).map(|n| n as u8).collect();
         let mut raw = dial(&server);
@@ -251,7 +251,7 @@ fn those_who_never_speak_are_few_and_do_not_stay() {
     welcomes(&server);
 }
 
-/// Whole requests that the program does not look at: as many wait as it wanted, whoever comes, however long.
+/// Complete requests that the program does not take: never more than the backlog wait.
 #[test]
 fn requests_that_nobody_answers_are_bounded_for_ever() {
     let _alone = begin();
@@ -275,7 +275,7 @@ fn requests_that_nobody_answers_are_bounded_for_ever() {
         waited += 1;
         let child = asked.id();
         child.make_qp();
-        // Its peer has gone: that is said by the call.
+        // Its peer has closed the connection, which the call reports.
         assert_eq!(child.accept(b""), -1);
         drop(asked);
     }
@@ -285,7 +285,7 @@ fn requests_that_nobody_answers_are_bounded_for_ever() {
     welcomes(&server);
 }
 
-/// Says yes to everybody who is there; what each is told must make sense.
+/// Accepts all waiting requests, and checks the events that follow.
 fn answer_all(server: &Server) {
     while readable(server.channel.fd(), SOON) {
         let asked = server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -324,7 +324,7 @@ fn a_thousand_who_come_and_go_at_once() {
     answer_all(&server);
     wait("descriptors", || descriptors() <= before);
     wait("room for the honest", || {
-        // Places are given back when the shard has noticed.
+        // Room is given back when the shard has noticed.
         let client = Client::towards(server.at);
         let _ = client.id.connect(b"");
         let came = readable(server.channel.fd(), SOON);
@@ -340,7 +340,7 @@ fn a_thousand_who_come_and_go_at_once() {
     welcomes(&server);
 }
 
-/// The ways in which a peer can go: with and without a goodbye.
+/// Closes a connection, with or without a reset.
 fn go(raw: TcpStream, rudely: bool) {
     if rudely {
         reset(raw);
@@ -354,13 +354,13 @@ fn a_dialler_that_dies_in_any_phase() {
     let before = descriptors();
     for round in 0..20 {
         for rudely in [false, true] {
-            // While it asks.
+            // During the request.
             let mut raw = dial(&server);
             raw.write_all(&good()[..round]).unwrap();
             go(raw, rudely);
             assert!(server.channel.try_next().is_none());
             if round >= 4 {
-                // The length of the request is tried in all rounds; of the rest, some are enough.
+                // Every length of the request is tried in all rounds; of the rest, some are enough.
                 continue;
             }
             // While the program decides.
@@ -379,7 +379,7 @@ fn a_dialler_that_dies_in_any_phase() {
                 outcome(&server.channel, &child);
             }
             drop(child);
-            // Right after the answer, in the middle of a frame, and after one.
+            // Right after the reply, in the middle of a frame, and after one.
             for sent in [0, 1, 10, NOTHING.len()] {
                 let mut raw = dial(&server);
                 raw.write_all(&good()).unwrap();
@@ -388,7 +388,7 @@ fn a_dialler_that_dies_in_any_phase() {
                 raw.read_exact(&mut reply).unwrap();
                 raw.write_all(&NOTHING[..sent]).unwrap();
                 go(raw, rudely);
-                // No receive was posted: a message that is waiting for one ends it as well.
+                // No receive was posted: a message that waits for one ends the connection as well.
                 let told = readable(server.channel.fd(), LONG);
                 assert!(told, "{sent} bytes of a frame, rudely: {rudely}");
                 assert!(child.is(&server.channel.expect(RDMA_CM_EVENT_DISCONNECTED)));
@@ -401,7 +401,7 @@ fn a_dialler_that_dies_in_any_phase() {
     welcomes(&server);
 }
 
-/// It is told that there was no connection, or of its beginning and its end; nothing else.
+/// The program is told that there was no connection, or of its beginning and its end; nothing else.
 #[track_caller]
 fn outcome(channel: &Channel, id: &Id) -> u32 {
     let first = channel.next();
@@ -421,12 +421,12 @@ fn outcome(channel: &Channel, id: &Id) -> u32 {
     kind
 }
 
-/// A listener of ours that answers as it likes: everything that comes is answered with these bytes, and then it goes.
+/// A listener that answers whatever it receives with these bytes and then closes.
 fn answering(bytes: Vec<u8>, rudely: bool) -> (SocketAddr, std::thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     let peer = std::thread::spawn(move || {
-        // A client may ask again with the older revision.
+        // A client may try again with the older revision.
         listener.set_nonblocking(true).unwrap();
         let (end, mut last) = (Instant::now() + Duration::from_millis(1500), None);
         while Instant::now() < end && last.is_none_or(|at: Instant| at.elapsed() < SOON) {
@@ -437,7 +437,7 @@ fn answering(bytes: Vec<u8>, rudely: bool) -> (SocketAddr, std::thread::JoinHand
             raw.set_nonblocking(false).unwrap();
             let mut asked = [0; 20];
             let _ = raw.read_exact(&mut asked);
-            // All of it: who goes with bytes unread goes by a reset, which may overtake the answer.
+            // All of it: closing with unread bytes causes a reset, which may overtake the answer.
             let private_data = u16::from_be_bytes([asked[18], asked[19]]);
             let _ = raw.read_exact(&mut vec![0; private_data.into()]);
             let _ = raw.write_all(&bytes);
@@ -485,7 +485,7 @@ fn a_listener_that_answers_nonsense_or_dies_in_any_phase() {
             let client = Client::towards(at);
             assert_eq!(client.id.connect(b""), 0);
             let got = outcome(&client.channel, &client.id);
-            // A reset may overtake what was said before it.
+            // A reset may overtake bytes that were sent before it.
             let fair = got == expected || (rudely && got == no);
             assert!(fair, "{what}: {got} instead of {expected}");
             client.channel.quiet(Duration::from_millis(20));
@@ -505,7 +505,7 @@ fn a_listener_that_goes_with_requests_unanswered_refuses_them() {
     let mut raws = Vec::new();
     for n in 0..12 {
         let mut raw = dial(&server);
-        // Some have not finished asking.
+        // Some requests are incomplete.
         let ask = good();
         let len = if n % 4 == 3 { 7 } else { ask.len() };
         raw.write_all(&ask[..len]).unwrap();
@@ -527,7 +527,7 @@ fn a_listener_that_goes_with_requests_unanswered_refuses_them() {
     wait("descriptors", || descriptors() <= before);
 }
 
-/// Requests, answers, ends and goodbyes of many at once, in any order.
+/// Requests, answers, ends and disconnects of many threads at once, in any order.
 #[test]
 fn races_of_beginnings_and_ends() {
     let _alone = begin();
@@ -544,9 +544,9 @@ fn races_of_beginnings_and_ends() {
                         assert_eq!(client.id.connect(b""), 0, "{}", errno());
                         std::thread::sleep(Duration::from_micros((n * 37 + who * 11) % 300));
                         match (n + who) % 3 {
-                            // Gives up without a word.
+                            // Destroys the identifier without disconnecting.
                             0 => {}
-                            // Hangs up, wherever it stands.
+                            // Disconnects in whatever state it is.
                             1 => {
                                 assert_eq!(client.id.disconnect(), 0);
                                 let kind = outcome(&client.channel, &client.id);
@@ -574,7 +574,7 @@ fn races_of_beginnings_and_ends() {
             if event.get().event != RDMA_CM_EVENT_CONNECT_REQUEST {
                 continue;
             }
-            // Accepted and hung up on at once; events of a child that is gone must not come.
+            // Accepted and disconnected at once; there must be no events of a destroyed child.
             let child = event.id();
             drop(event);
             child.make_qp();

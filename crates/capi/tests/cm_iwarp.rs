@@ -1,9 +1,9 @@
-//! The connection manager as an honest iWARP adapter has it.
+//! The flows of the connection manager with the `iwarp` personality.
 
 mod cm_flows;
 mod common;
 
-/// What the process is set to.
+/// Settings of the process.
 pub(crate) const SETTINGS: &[(&str, &str)] = &[
     ("VERBENA_PERSONALITY", "iwarp"),
     ("VERBENA_STARTUP_TIMEOUT", "1s"),

@@ -1,4 +1,4 @@
-//! Functions as devices of the C face (V1): each is opened by itself, has limits of its own, and refuses objects of another.
+//! Functions as devices of the C API (V1): each is opened by itself, has limits of its own, and refuses objects of another.
 //! Alone in its process, since the settings are read once.
 
 mod common;
@@ -25,13 +25,13 @@ fn new_qp(pd: *mut ibv_pd, send: *mut ibv_cq, recv: *mut ibv_cq) -> *mut ibv_qp 
     attr.cap.max_recv_wr = 1;
     attr.cap.max_send_sge = 1;
     attr.cap.max_recv_sge = 1;
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     unsafe { ibv_create_qp(pd, &raw mut attr) }
 }
 
 #[test]
 fn functions_are_devices_that_share_nothing() {
-    // SAFETY: nothing else runs in this process yet.
+    // SAFETY: no other thread runs in this process yet.
     unsafe {
         std::env::set_var("VERBENA_FUNCTIONS", "2");
         std::env::set_var("VERBENA_MAX_CQS", "3");
@@ -54,7 +54,7 @@ fn functions_are_devices_that_share_nothing() {
         assert_eq!(names, ["verbena0", "verbena0v1", "verbena0v2"]);
         let guid = |&device: &*mut ibv_device| ibv_get_device_guid(device);
         assert_ne!(guid(&devices[0]), guid(&devices[1]));
-        // The physical function is not opened by the program, and is there all the same.
+        // The program does not open the physical function, which is created all the same.
         let (a, b) = (ibv_open_device(devices[1]), ibv_open_device(devices[2]));
         assert!(!a.is_null() && !b.is_null(), "{}", errno());
         assert_eq!(((*a).device, (*b).device), (devices[1], devices[2]));
@@ -85,11 +85,11 @@ fn functions_are_devices_that_share_nothing() {
     }
 }
 
-/// A device whose adapter fails: a thread of it panics, or it is shut down (N8). All its contexts are told, no call waits,
+/// A device whose adapter fails: a thread of it panics, or it is shut down (N8). All its contexts get an event, no call waits,
 /// and other devices go on.
 ///
 /// # Safety
-/// Devices of a list.
+/// The devices came from a list that has not been freed.
 unsafe fn fails_alone(devices: &[*mut ibv_device]) {
     type End = fn(usize) -> bool;
     let ends: [(End, c_int); 2] = [
@@ -115,7 +115,7 @@ unsafe fn fails_alone(devices: &[*mut ibv_device]) {
             let told = waits.map(|told| told.recv_timeout(PATIENCE).expect("it waits on"));
             let fatal = IBV_EVENT_DEVICE_FATAL as c_int;
             assert_eq!(told, [fatal, fatal, 0]);
-            // Nothing more will come, and no call waits for it.
+            // No further event comes, and no call waits for one.
             for context in [first, second] {
                 assert_eq!(async_event(Addr(context.cast())), -libc::EIO);
             }
@@ -132,7 +132,7 @@ unsafe fn fails_alone(devices: &[*mut ibv_device]) {
             for context in [first, second, other] {
                 assert_eq!(ibv_close_device(context), 0);
             }
-            // A program that closes all of it can begin anew.
+            // A program that closes all contexts can open the device again.
             let again = open(1);
             assert!(!again.is_null(), "{}", errno());
             assert_eq!(ibv_close_device(again), 0);
@@ -162,7 +162,7 @@ fn identifiers_hear_of_removal() {
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An address of an object that any thread may use.
+/// A pointer to an object that any thread may use.
 #[derive(Clone, Copy)]
 struct Addr(*mut c_void);
 
@@ -173,7 +173,7 @@ unsafe impl Send for Addr {}
 fn waiting(of: Addr, call: fn(Addr) -> c_int) -> Receiver<c_int> {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || tell.send(call(of)).unwrap());
-    // It should be asleep by then; the result is the same if it is not.
+    // It should be blocked by then; the result is the same if it is not.
     std::thread::sleep(Duration::from_millis(20));
     told
 }
@@ -193,7 +193,7 @@ fn async_event(context: Addr) -> c_int {
 
 fn cq_event(channel: Addr) -> c_int {
     let (mut cq, mut context) = (core::ptr::null_mut(), core::ptr::null_mut());
-    // SAFETY: a channel that is there.
+    // SAFETY: the channel exists during the call.
     let told = unsafe { ibv_get_cq_event(channel.0.cast(), &raw mut cq, &raw mut context) };
     if told == 0 { 0 } else { -errno() }
 }

@@ -32,7 +32,7 @@ fn resident() -> usize {
 
 /// So many connections over loopback: the sockets that connected and those that were accepted.
 fn connections(count: usize) -> Vec<(c_int, c_int)> {
-    // SAFETY: zeroes are a value of it, and every pointer is to it or to its length.
+    // SAFETY: zeros are a valid `sockaddr_in`, and every pointer is to it or to its length.
     unsafe {
         let mut at: sockaddr_in = core::mem::zeroed();
         at.sin_family = libc::AF_INET as libc::sa_family_t;
@@ -61,7 +61,7 @@ fn connections(count: usize) -> Vec<(c_int, c_int)> {
 
 fn close(pairs: &[(c_int, c_int)]) {
     for (client, server) in pairs {
-        // SAFETY: numbers.
+        // SAFETY: the call takes integers only.
         unsafe { assert_eq!((verbena_rclose(*client), verbena_rclose(*server)), (0, 0)) };
     }
 }

@@ -1,6 +1,6 @@
-//! The layouts and constants of `abi`, compared with the C headers of the machine by a C program that this builds and runs.
-//! It promises that every row of the tables is asked of the compiler that builds C programs, and prints all that differ.
-//! It refuses to pass unseen: without gcc or the headers it fails in CI, and says elsewhere that nothing was compared.
+//! The layouts and constants of `abi`, compared with the C headers of the machine by a C program that this test builds and runs.
+//! Every row of the tables is compared, and all differences are printed. Without gcc or the headers the test fails in CI; elsewhere it
+//! prints that nothing was compared.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use verbena_capi::abi::{
 const INCLUDES: &str = "#include <stddef.h>\n#include <stdint.h>\n#include <stdio.h>\n\
                         #include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>\n";
 
-/// What the headers of some release lack, so that it is compared only where it is there.
+/// What the headers of some release lack: compared only if the headers have it.
 const NEWER: [&str; 16] = [
     // rdma-core 44.
     "ibv_qp_ex.wr_atomic_write",
@@ -33,18 +33,18 @@ const NEWER: [&str; 16] = [
     "IBV_QP_EX_WITH_FLUSH",
     "IBV_WC_FLUSH",
     "IBV_WR_FLUSH",
-    // Of the private header `driver.h`, which no Debian package has; the value is known to `ibv_query_gid_type`.
+    // From the private header `driver.h`, which no Debian package has; `ibv_query_gid_type` uses the value.
     "IBV_GID_TYPE_SYSFS_",
 ];
 
-/// A number that C and we must agree on.
+/// A value that must be the same in C and in Rust.
 struct Row {
-    /// What it is, for the report.
+    /// Its name in the report.
     what: String,
-    /// How C says it.
+    /// Its expression in C.
     expression: String,
     ours: i64,
-    /// How many of its bits count.
+    /// How many of its bits are compared.
     bits: u32,
 }
 
@@ -60,7 +60,7 @@ impl Row {
 
     fn agrees(&self, theirs: i64) -> bool {
         match self.bits {
-            // The low bits of two's complement: C's -1 is our `u32::MAX`.
+            // The low bits of two's complement: -1 in C is `u32::MAX` here.
             32 => (theirs ^ self.ours) & 0xFFFF_FFFF == 0,
             _ => theirs == self.ours,
         }
@@ -71,7 +71,7 @@ fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
 }
 
-/// A place for the files of one test; tests of this file run side by side.
+/// A directory for the files of one test; tests of this file run in parallel.
 fn directory(test: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join(format!("layout-{test}-{}", std::process::id()));
@@ -88,7 +88,7 @@ fn gcc(directory: &Path, text: &str, arguments: &[&str]) -> Option<Output> {
     command.arg(&source).current_dir(directory).output().ok()
 }
 
-/// Whether C programs can be built here; if not, that is said, and is a failure in CI.
+/// Whether C programs can be built here; if not, that is printed, and is a failure in CI.
 fn can_compare(directory: &Path) -> bool {
     let complaint = match gcc(directory, INCLUDES, &["-fsyntax-only"]) {
         Some(output) if output.status.success() => return true,
@@ -109,7 +109,7 @@ fn known(directory: &Path, expression: &str) -> bool {
     gcc(directory, &text, &["-fsyntax-only"]).is_some_and(|output| output.status.success())
 }
 
-/// How C reaches a member.
+/// The expression for a member in C.
 fn in_c(field: &Field) -> String {
     let name = field.c.unwrap_or(field.rust);
     name.replace("r#", "").replace(' ', "")
@@ -119,10 +119,10 @@ fn newer(name: &str) -> bool {
     NEWER.iter().any(|entry| name.starts_with(entry))
 }
 
-/// The rows of one struct: its size and every member's place and size.
+/// The rows of one struct: its size, and every member's offset and size.
 fn layout_rows(directory: &Path, layout: &Layout, rows: &mut Vec<Row>) {
     let tag = format!("{} {}", layout.kind, layout.name);
-    // This one grows at the front, so that what counts is the way back from its end.
+    // This struct grows at the front, so the offsets from its end are compared.
     let from_end = layout.name == "verbs_context";
     let mut size = layout.size;
     for field in layout.fields {
@@ -168,7 +168,7 @@ fn constant_rows(directory: &Path, rows: &mut Vec<Row>) {
     }
 }
 
-/// What C says of every row, in order.
+/// The values of all rows in C, in order.
 fn ask(directory: &Path, rows: &[Row]) -> Vec<i64> {
     let mut text = format!("{INCLUDES}int main(void) {{\n");
     for row in rows {

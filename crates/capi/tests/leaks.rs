@@ -1,5 +1,5 @@
-//! Objects that were made and destroyed leave nothing: neither memory, nor descriptors, nor threads.
-//! Alone in its process, since it looks at all of it.
+//! Objects that were created and destroyed leave neither memory, nor descriptors, nor threads behind.
+//! Alone in its process, since these are counted per process.
 
 mod common;
 
@@ -53,7 +53,7 @@ fn objects() {
     };
     let side = Side::new(wanted);
     let round = || {
-        // SAFETY: objects that are there, destroyed in order.
+        // SAFETY: the objects exist, and users are destroyed before what they use.
         unsafe {
             let pd = ibv_alloc_pd(side.context);
             let mr = ibv_reg_mr(pd, side.memory.as_ptr().cast_mut().cast(), 64, 1);

@@ -1,5 +1,5 @@
-//! The limits that the device tells of are those that it has: so many objects can be made, the next is refused for want of
-//! room, and all of them go again. Alone in its process, since it uses everything up.
+//! The limits that the device reports are those that it enforces: so many objects can be created, one more fails with `ENOMEM`, and all can
+//! be destroyed again. Alone in its process, since it uses up all objects.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::ffi::c_int;
 use verbena_capi::abi::*;
 use verbena_capi::verbs::*;
 
-/// Makes `count` objects beside those that are there, is refused one more, and destroys all; then one can be made again.
+/// Creates `count` objects, fails to create one more, and destroys all; then one can be created again.
 fn exhaust<T>(
     what: &str,
     count: usize,
@@ -38,7 +38,7 @@ fn as_many_objects_as_the_device_says() {
         ..Wanted::default()
     });
     let mut device = ibv_device_attr::zeroed();
-    // SAFETY: objects that are there, and are destroyed once.
+    // SAFETY: the objects exist, and each is destroyed once.
     unsafe {
         assert_eq!(ibv_query_device(side.context, &raw mut device), 0);
         let others = |limit: c_int| limit as usize - 1;
@@ -69,14 +69,14 @@ fn as_many_objects_as_the_device_says() {
     descriptors(&side);
 }
 
-/// Completion queues have a descriptor each: when the process may have no more, that is what is said, and nothing is lost.
+/// Completion queues have a descriptor each: at the process's limit creation fails with that error, and nothing is lost.
 fn descriptors(side: &Side) {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
     let many = || {
-        // SAFETY: objects that are there, and are destroyed once.
+        // SAFETY: the objects exist, and each is destroyed once.
         let make =
             || unsafe { ibv_create_cq(side.context, 1, ptr::null_mut(), ptr::null_mut(), 0) };
         let all: Vec<_> = core::iter::repeat_with(make)
@@ -99,7 +99,7 @@ fn descriptors(side: &Side) {
     assert_eq!(number, libc::EMFILE);
     assert!(first > 100, "{first}");
     assert_eq!(many(), (first, libc::EMFILE), "as many as before");
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     let channel = unsafe { ibv_create_comp_channel(side.context) };
     assert!(!channel.is_null());
     // SAFETY: as above.

@@ -1,5 +1,5 @@
-//! C programs, compiled against the headers of the machine and run on the libraries that `cargo xtask dropin` made: what only
-//! a library in its final form can show. `cargo xtask test` makes it first; without it these tests say so and pass.
+//! C programs, compiled against the headers of the machine and run with the libraries that `cargo xtask dropin` built: they test what only
+//! the final libraries have. `cargo xtask test` builds these first; without them the tests print a message and pass.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Where the libraries are, if they were made; a test run of the project always has them.
+/// The directory of the libraries, if they were built; a test run of the project always has them.
 fn libraries() -> Option<PathBuf> {
     // Cargo runs tests from its target folder: target/debug/deps/programs-….
     let test = std::env::current_exe().expect("a path");
@@ -25,18 +25,18 @@ fn libraries() -> Option<PathBuf> {
     there.then_some(folder)
 }
 
-/// Compiles a program; nothing if the machine cannot, unless it must.
+/// Compiles a program; none if the machine has no compiler, which fails where one is required.
 fn compile(name: &str, folder: &Path) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/c")
         .join(name)
         .with_extension("c");
-    // A file of its own each time: tests run at once.
+    // A file of its own each time: tests run in parallel.
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("c-{name}-{count}"));
     let linked: &[&str] = match name {
-        // They load the libraries themselves, or are preloaded with one.
+        // These programs load the libraries themselves, or are preloaded with one.
         "load" | "interposed" => &[],
         "sockets" | "upgrade" | "segments" => &["librdmacm.so.1", "libibverbs.so.1"],
         _ => &["libibverbs.so.1"],
@@ -67,7 +67,7 @@ fn compile(name: &str, folder: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Runs a program of ours; it must end well, say that it is fine, and nothing else.
+/// Runs a program; it must exit with success and print that it is fine, and nothing else.
 fn run(name: &str, args: impl Fn(&Path) -> Vec<String>) {
     let Some(folder) = libraries() else { return };
     let Some(program) = compile(name, &folder) else {
@@ -106,7 +106,7 @@ fn run(name: &str, args: impl Fn(&Path) -> Vec<String>) {
     assert!(output.status.success(), "{:?}", output.status);
 }
 
-/// People look for their own mistakes with it: the library must run there.
+/// Programs are debugged with it, so the library must run there.
 #[test]
 fn programs_run_under_valgrind() {
     let Some(folder) = libraries() else { return };
@@ -127,7 +127,7 @@ fn programs_run_under_valgrind() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.stdout, b"fine\n", "{said}");
     assert!(output.status.success(), "{said}");
-    // Nothing is touched that is not there. Of the system's calls it knows one less well than the kernel does.
+    // No invalid memory access. Of the system calls it knows one less well than the kernel does.
     assert!(!said.contains("Invalid "), "{said}");
 }
 
@@ -136,13 +136,13 @@ fn threads_can_be_cancelled() {
     run("cancel", |_| vec![]);
 }
 
-/// Signals, cancelled threads, and peers that are killed or leave without a word.
+/// Signals, cancelled threads, and peers that are killed or exit without closing.
 #[test]
 fn a_thread_that_waits_at_a_socket_can_be_disturbed() {
     run("sockets", |_| vec![]);
 }
 
-/// Descriptor flags once ended in an endless recursion between the preloaded library and `rfcntl`.
+/// Descriptor flags once caused an endless recursion between the preloaded library and `rfcntl`.
 #[test]
 fn interposed_socket_calls_do_not_recurse() {
     run("interposed", |_| vec![]);
@@ -204,7 +204,7 @@ fn upgrade() -> Command {
     Command::new(program)
 }
 
-/// A process that says what it does.
+/// A process whose output is read line by line.
 struct Telling(Child, BufReader<std::process::ChildStdout>);
 
 impl Telling {
@@ -215,7 +215,7 @@ impl Telling {
         Telling(child, BufReader::new(out))
     }
 
-    /// The rest of the line that says this.
+    /// The rest of the line that begins with this text.
     fn until(&mut self, what: &str) -> String {
         let mut all = String::new();
         loop {
@@ -236,7 +236,7 @@ impl Drop for Telling {
     }
 }
 
-/// V1: its server is replaced by another process again and again, and a program that knows verbs alone notices nothing.
+/// V1: the server is replaced by another process again and again, without an error for a program that uses verbs alone.
 fn a_client_of_servers_that_are_replaced(settings: &[(&str, &str)]) {
     const UPGRADES: u32 = 10;
     let Some(folder) = libraries() else { return };

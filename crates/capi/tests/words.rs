@@ -1,5 +1,5 @@
-//! Words and rates, compared number by number with the original library of the machine, which needs no device for them.
-//! Where it is not installed, that is said, and in CI it fails.
+//! Texts and rates, compared value by value with the original library of the machine, which needs no device for them.
+//! Where it is not installed, that is printed, and is a failure in CI.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
@@ -7,7 +7,7 @@ use verbena_capi::verbs::*;
 
 /// The original's function of this name, if the machine has it.
 fn original(name: &str) -> Option<*mut c_void> {
-    // SAFETY: texts that end with zero; the library does nothing when it is loaded.
+    // SAFETY: C strings; the library does nothing when it is loaded.
     unsafe {
         let file = c"/usr/lib/x86_64-linux-gnu/libibverbs.so.1".as_ptr();
         let library = libc::dlopen(file, libc::RTLD_NOW | libc::RTLD_LOCAL);
@@ -27,12 +27,12 @@ fn original(name: &str) -> Option<*mut c_void> {
 }
 
 type Word = extern "C" fn(u32) -> *const c_char;
-/// A function of ours, in the form of one from C.
+/// A function of this library, in the form of one from C.
 type Ours = fn(c_int) -> c_int;
 type Number = extern "C" fn(c_int) -> c_int;
 
 fn text(word: Word, number: u32) -> String {
-    // SAFETY: words of a library, which stay.
+    // SAFETY: C strings in static memory of a library that stays loaded.
     let text = unsafe { CStr::from_ptr(word(number)) };
     text.to_string_lossy().into_owned()
 }
@@ -47,7 +47,7 @@ fn words_are_the_originals() {
     ];
     for (name, ours) in ours {
         let Some(theirs) = original(name) else { return };
-        // SAFETY: a function of this form.
+        // SAFETY: the original's function has this type.
         let theirs: Word = unsafe { core::mem::transmute(theirs) };
         for number in (0..64).chain([255, 1 << 16, u32::MAX]) {
             assert_eq!(text(ours, number), text(theirs, number), "{name}({number})");
@@ -65,7 +65,7 @@ fn rates_are_the_originals() {
     ];
     for (name, ours) in ours {
         let Some(theirs) = original(name) else { return };
-        // SAFETY: a function of this form.
+        // SAFETY: the original's function has this type.
         let theirs: Number = unsafe { core::mem::transmute(theirs) };
         for number in (-2..1_300_000).chain([c_int::MAX, c_int::MIN]) {
             assert_eq!(ours(number), theirs(number), "{name}({number})");

@@ -1,7 +1,7 @@
 //! A library for `LD_PRELOAD` that shows programs the files a kernel driver would have for an adapter (docs/dropin.md).
-//! Questions about `/dev/infiniband/uverbs*` are answered as if they were about `/dev/null`: UCX passes over an adapter without that
+//! Queries about `/dev/infiniband/uverbs*` are answered as if they were about `/dev/null`: UCX ignores an adapter without that
 //! file, and never opens it. Paths of the adapter's sysfs files are replaced by paths below a real directory (`sysfs`).
-//! All other paths are passed on untouched, and functions behave and fail as the C library's.
+//! All other paths are passed on unchanged, and functions behave and fail as the C library's.
 
 #![cfg_attr(
     not(test),
@@ -13,20 +13,20 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use sysfs::Buffer;
 
-/// What the kernel would call the device files of adapters.
+/// The beginning of the paths of the kernel's device files.
 const UVERBS: &[u8] = b"/dev/infiniband/uverbs";
 /// A character device that all users may read and write.
 const STAND_IN: &CStr = c"/dev/null";
 
-/// The bytes of a path, if it begins as one that is replaced; other paths are not measured.
+/// The bytes of a path, if it begins as one that is replaced; the length of other paths is not determined.
 ///
 /// # Safety
-/// `path` is null or begins a text that ends in a zero and lives as long as the result.
+/// `path` is null or a C string that lives as long as the result.
 unsafe fn candidate<'a>(path: *const c_char) -> Option<&'a [u8]> {
     if path.is_null() {
         return None;
     }
-    // SAFETY: the text has at least its zero; the second byte is read only behind one that is none.
+    // SAFETY: a C string has at least its zero; the second byte is read only if the first is not zero.
     let [first, second] = unsafe {
         let first = (*path).to_ne_bytes()[0];
         if first != b'/' {
@@ -35,16 +35,16 @@ unsafe fn candidate<'a>(path: *const c_char) -> Option<&'a [u8]> {
         [first, (*path.add(1)).to_ne_bytes()[0]]
     };
     let known = first == b'/' && matches!(second, b's' | b'd' | b'/' | b'.');
-    // SAFETY: the caller's text.
+    // SAFETY: `path` is not null, so the caller guarantees a C string.
     known.then(|| unsafe { CStr::from_ptr(path) }.to_bytes())
 }
 
-/// The path to ask about instead; it may lie in `buffer`.
+/// The path to use instead; it may lie in `buffer`.
 ///
 /// # Safety
 /// As for [`candidate`].
 unsafe fn redirect(path: *const c_char, buffer: &mut Buffer) -> *const c_char {
-    // SAFETY: the caller's text.
+    // SAFETY: the caller guarantees what `candidate` requires.
     let Some(bytes) = (unsafe { candidate(path) }) else {
         return path;
     };
@@ -54,34 +54,34 @@ unsafe fn redirect(path: *const c_char, buffer: &mut Buffer) -> *const c_char {
     sysfs::replaced(bytes, buffer).unwrap_or(path)
 }
 
-/// The path for functions that open: device files are not there to be opened.
+/// The path for functions that open: device files are not replaced, since they cannot be opened.
 ///
 /// # Safety
 /// As for [`candidate`].
 unsafe fn redirect_files(path: *const c_char, buffer: &mut Buffer) -> *const c_char {
-    // SAFETY: the caller's text.
+    // SAFETY: the caller guarantees what `candidate` requires.
     let bytes = unsafe { candidate(path) };
     let replaced = bytes.and_then(|bytes| sysfs::replaced(bytes, buffer));
     replaced.unwrap_or(path)
 }
 
-/// The function of this name behind ours; null if there is none. `slot` keeps it.
+/// The next function of this name in the order of symbol search; null if there is none. `slot` caches it.
 fn next(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let known = slot.load(Ordering::Relaxed);
     if !known.is_null() {
         return known;
     }
     let found = keeping_errno(|| {
-        // SAFETY: the name ends in a zero, and the handle is one that dlsym knows.
+        // SAFETY: `name` is a C string, and `RTLD_NEXT` is a valid handle.
         unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
     });
     slot.store(found, Ordering::Relaxed);
     found
 }
 
-/// Leaves the error number as it was before.
+/// Restores `errno` after `work`.
 fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
-    // SAFETY: the C library hands out the calling thread's own variable.
+    // SAFETY: `__errno_location` returns this thread's own variable.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { *errno };
@@ -91,7 +91,7 @@ fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// What a function returns that fails.
+/// The result of a failed call.
 trait Fails {
     const FAILED: Self;
 }
@@ -110,14 +110,14 @@ impl<T> Fails for *mut T {
 
 /// Fails as a function that the system does not have.
 fn absent<T: Fails>() -> T {
-    // SAFETY: the C library hands out the calling thread's own variable.
+    // SAFETY: `__errno_location` returns this thread's own variable.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
     T::FAILED
 }
 
 macro_rules! name {
     ($name:ident) => {
-        // A name has no zero inside; if it had, an empty one would be looked for and not found.
+        // An identifier has no zero byte; if it had, an empty name would be looked up, and not found.
         CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()).unwrap_or(c"")
     };
 }
@@ -129,7 +129,7 @@ macro_rules! call_next {
         extern "C" fn find() {
             $crate::next(&SLOT, name!($name));
         }
-        // When the library is loaded: looking for a function takes a lock, which a signal's handler must not.
+        // When the library is loaded: the lookup takes a lock, which a signal handler must not.
         #[used]
         #[unsafe(link_section = ".init_array")]
         static AT_LOAD: extern "C" fn() = find;
@@ -137,7 +137,7 @@ macro_rules! call_next {
         // SAFETY: the C library's function of this name has this type; a null pointer becomes `None`.
         let next: Option<$function> = unsafe { core::mem::transmute(next) };
         match next {
-            // SAFETY: the caller guarantees what the C library asks for; a replaced path is a text too.
+            // SAFETY: the caller guarantees what the C library's function requires; a replaced path is a C string, too.
             Some(next) => unsafe { next($( $argument ),*) },
             None => $crate::absent(),
         }
@@ -148,7 +148,7 @@ mod open;
 mod resolve;
 mod sysfs;
 
-/// Defines functions that call their namesakes with the path replaced: arguments before it, and behind it.
+/// Defines functions that call the C library's of the same name with the path replaced; arguments may be before and behind it.
 macro_rules! redirected {
     ($( $name:ident: ($( $before:ident: $b:ty ),*) path ($( $after:ident: $a:ty ),*) -> $result:ty; )+) => {
         $(
@@ -159,7 +159,7 @@ macro_rules! redirected {
             #[unsafe(no_mangle)]
             pub(crate) unsafe extern "C" fn $name($( $before: $b, )* path: *const c_char, $( $after: $a ),*) -> $result {
                 let mut buffer = Buffer::uninit();
-                // SAFETY: the caller's text.
+                // SAFETY: the caller guarantees that `path` is null or a C string.
                 let path = unsafe { redirect(path, &mut buffer) };
                 call_next!($name: unsafe extern "C" fn($( $b, )* *const c_char, $( $a ),*) -> $result, ($( $before, )* path $( , $after )*))
             }
@@ -193,10 +193,10 @@ redirected! {
     scandir64: () path (list: *mut c_void, filter: *const c_void, order: *const c_void) -> c_int;
     scandirat: (folder: c_int) path (list: *mut c_void, filter: *const c_void, order: *const c_void) -> c_int;
     scandirat64: (folder: c_int) path (list: *mut c_void, filter: *const c_void, order: *const c_void) -> c_int;
-    // What is found has the names of the directory that stands for `/sys`, which can be opened by any means.
+    // Paths that are found are those of the replacement directory, and can be opened by any function.
     glob: () path (flags: c_int, failed: *const c_void, found: *mut c_void) -> c_int;
     glob64: () path (flags: c_int, failed: *const c_void, found: *mut c_void) -> c_int;
-    // What `stat` and its like were before glibc 2.33.
+    // The symbols of `stat` and the functions like it before glibc 2.33.
     __xstat: (version: c_int) path (to: *mut c_void) -> c_int;
     __lxstat: (version: c_int) path (to: *mut c_void) -> c_int;
     __xstat64: (version: c_int) path (to: *mut c_void) -> c_int;
@@ -205,7 +205,7 @@ redirected! {
     __fxstatat64: (version: c_int, folder: c_int) path (to: *mut c_void, flags: c_int) -> c_int;
 }
 
-/// Defines functions about the file system that a path is on: sysfs, for all that is replaced.
+/// Defines functions about the file system of a path: for replaced paths, that of `/sys`.
 macro_rules! file_system {
     ($( $name:ident; )+) => {
         $(
@@ -216,7 +216,7 @@ macro_rules! file_system {
             #[unsafe(no_mangle)]
             pub(crate) unsafe extern "C" fn $name(path: *const c_char, to: *mut c_void) -> c_int {
                 let mut buffer = Buffer::uninit();
-                // SAFETY: the caller's text.
+                // SAFETY: the caller guarantees that `path` is null or a C string.
                 let other = unsafe { redirect_files(path, &mut buffer) };
                 let path = if other == path { path } else { c"/sys".as_ptr() };
                 call_next!($name: unsafe extern "C" fn(*const c_char, *mut c_void) -> c_int, (path, to))

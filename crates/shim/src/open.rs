@@ -1,6 +1,6 @@
-//! Functions that open a file: of a counter's file they open one with the counter's present value.
-//! The mode of a new file is there or not, as the flags say; on the machines we know it is passed as a third argument of any function
-//! would be.
+//! Functions that open a file: for the file of a counter they open one with the counter's current value.
+//! The mode of `open` is a variadic argument that is present only with some flags; on the supported architectures it is passed as a third
+//! argument of any function would be.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::sync::atomic::AtomicPtr;
@@ -19,11 +19,11 @@ macro_rules! opens {
             #[unsafe(no_mangle)]
             pub(crate) unsafe extern "C" fn $name($( $before: $b, )* path: *const c_char, flags: c_int $( , $after: $a )*) -> c_int {
                 let mut buffer = Buffer::uninit();
-                // SAFETY: the caller's text.
+                // SAFETY: the caller guarantees that `path` is null or a C string.
                 let other = unsafe { redirect_files(path, &mut buffer) };
                 if other != path && flags & libc::O_ACCMODE == libc::O_RDONLY {
                     let cloexec = flags & libc::O_CLOEXEC != 0;
-                    // SAFETY: a text in the buffer.
+                    // SAFETY: `other` is a C string in `buffer`, since it was replaced.
                     if let Some(fd) = unsafe { counter(other, cloexec) } {
                         return fd;
                     }
@@ -58,7 +58,7 @@ macro_rules! streams {
             pub(crate) unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char $( , $after: $a )*) -> *mut c_void {
                 type Function = unsafe extern "C" fn(*const c_char, *const c_char $( , $a )*) -> *mut c_void;
                 let mut buffer = Buffer::uninit();
-                // SAFETY: the caller's text.
+                // SAFETY: the caller guarantees that `path` is null or a C string.
                 let other = unsafe { redirect_files(path, &mut buffer) };
                 call_next!($name: Function, (other, mode $( , $after )*))
             }
@@ -83,9 +83,9 @@ macro_rules! new_streams {
             pub(crate) unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char) -> *mut c_void {
                 type Function = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut c_void;
                 let mut buffer = Buffer::uninit();
-                // SAFETY: the caller's text.
+                // SAFETY: the caller guarantees that `path` is null or a C string.
                 let other = unsafe { redirect_files(path, &mut buffer) };
-                // SAFETY: texts: one in the buffer, and the caller's.
+                // SAFETY: `other` is a C string in `buffer`, since it was replaced; the caller guarantees that `mode` is a C string.
                 if other != path && let Some(stream) = unsafe { counter_stream(other, mode) } {
                     return stream;
                 }
@@ -100,12 +100,12 @@ new_streams! {
     fopen64;
 }
 
-/// A file with a counter's value; none if the path is no counter's.
+/// A file with a counter's value; none if the path is not that of a counter.
 ///
 /// # Safety
-/// `path` is a text.
+/// `path` is a C string.
 unsafe fn counter(path: *const c_char, cloexec: bool) -> Option<c_int> {
-    // SAFETY: the caller's text.
+    // SAFETY: the caller guarantees a C string.
     let path = unsafe { CStr::from_ptr(path) };
     if !sysfs::is_counter(path.to_bytes()) {
         return None;
@@ -113,18 +113,18 @@ unsafe fn counter(path: *const c_char, cloexec: bool) -> Option<c_int> {
     let mut text = [0_u8; 64];
     let text = resolve::counter(path, &mut text)?;
     let flags = if cloexec { libc::MFD_CLOEXEC } else { 0 };
-    // SAFETY: a name, and flags that the system knows.
+    // SAFETY: the name is a C string; the flags are integers.
     let fd = unsafe { libc::memfd_create(c"verbena-counter".as_ptr(), flags) };
     if fd < 0 {
         return None;
     }
-    // SAFETY: writes bytes of ours to a descriptor of ours, and goes back to its beginning.
+    // SAFETY: `fd` is open, and `text` is a slice of this length.
     let written = unsafe {
         let written = libc::write(fd, text.as_ptr().cast(), text.len());
         written == text.len() as isize && libc::lseek(fd, 0, libc::SEEK_SET) == 0
     };
     if !written {
-        // SAFETY: a descriptor of ours.
+        // SAFETY: `fd` was created above, and is not used after this.
         unsafe { libc::close(fd) };
         return None;
     }
@@ -134,20 +134,20 @@ unsafe fn counter(path: *const c_char, cloexec: bool) -> Option<c_int> {
 /// The same as a stream, for reading.
 ///
 /// # Safety
-/// `path` and `mode` are texts.
+/// `path` and `mode` are C strings.
 unsafe fn counter_stream(path: *const c_char, mode: *const c_char) -> Option<*mut c_void> {
-    // SAFETY: the caller's text.
+    // SAFETY: the caller guarantees a C string.
     let mode = unsafe { CStr::from_ptr(mode) };
     let bytes = mode.to_bytes();
     if bytes.first() != Some(&b'r') || bytes.contains(&b'+') {
         return None;
     }
-    // SAFETY: the caller's text.
+    // SAFETY: the caller guarantees a C string.
     let fd = unsafe { counter(path, bytes.contains(&b'e')) }?;
-    // SAFETY: a descriptor of ours, and the caller's text.
+    // SAFETY: `fd` is open, and `mode` is a C string.
     let stream = unsafe { libc::fdopen(fd, mode.as_ptr()) };
     if stream.is_null() {
-        // SAFETY: a descriptor of ours.
+        // SAFETY: `fd` was created by `counter`, and is not used after this.
         unsafe { libc::close(fd) };
         return None;
     }

@@ -1,6 +1,6 @@
-//! The directory that stands for `/sys`: asked of `libibverbs.so.1` beside this library, which is loaded for that on the first access.
-//! It is asked again if the directory is gone. While it is asked, paths of the asking thread are not replaced; other threads wait.
-//! Here is also what leads back: `realpath` and its relatives answer with names below `/sys`.
+//! The directory that replaces `/sys`: a function of `libibverbs.so.1` beside this library returns it, which is loaded for that on the first
+//! access, and again if the directory has been removed. During the call, paths of the calling thread are not replaced; other threads wait.
+//! `realpath` and the functions like it are here, too: their results are translated back to names below `/sys`.
 
 use core::cell::Cell;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -12,18 +12,18 @@ use crate::{keeping_errno, redirect};
 
 const LIBRARY: &CStr = c"libibverbs.so.1";
 
-/// The directory without a slash at its end; texts that were here once are never freed.
+/// The directory without a slash at its end; strings that were stored here are never freed.
 static ROOT: AtomicPtr<c_char> = AtomicPtr::new(ptr::null_mut());
-/// The process that is finding it out. Not only a flag: a forked child may have been copied while another thread did.
+/// The process that is resolving it. Not only a flag: a child may be forked while another thread of the parent resolves.
 static RESOLVER: AtomicI32 = AtomicI32::new(0);
-/// It could not be found out, and is not tried again.
+/// It could not be resolved, and is not tried again.
 static HOPELESS: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static ASKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The directory; none if there is none, or this thread is finding it out.
+/// The directory; none if there is none, or if this thread is resolving it.
 pub(crate) fn root() -> Option<&'static [u8]> {
     if HOPELESS.load(Ordering::Relaxed) || ASKING.get() {
         return None;
@@ -39,18 +39,18 @@ pub(crate) fn root() -> Option<&'static [u8]> {
 }
 
 fn bytes(text: *mut c_char) -> Option<&'static [u8]> {
-    // SAFETY: a text of ROOT, which is never freed.
+    // SAFETY: a C string of `ROOT`, which is never freed.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
 fn exists(path: *const c_char) -> bool {
-    // SAFETY: a text of ROOT.
+    // SAFETY: a C string of `ROOT`; the other arguments are integers.
     unsafe { libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path, libc::F_OK) == 0 }
 }
 
-/// Finds it out, or waits for the thread that does; `before` is what was known.
+/// Resolves it, or waits for the thread that does; `before` is the value that was known.
 fn ask(before: *mut c_char) {
-    // SAFETY: asks for a number.
+    // SAFETY: the call has no preconditions.
     let process = unsafe { libc::getpid() };
     let take = |from| {
         let taken = RESOLVER.compare_exchange(from, process, Ordering::Acquire, Ordering::Relaxed);
@@ -61,7 +61,7 @@ fn ask(before: *mut c_char) {
         if holder != process && take(holder) {
             break;
         }
-        // SAFETY: lets other threads run.
+        // SAFETY: `sched_yield` has no preconditions.
         unsafe { libc::sched_yield() };
         if ROOT.load(Ordering::Acquire) != before || HOPELESS.load(Ordering::Relaxed) {
             return;
@@ -80,14 +80,14 @@ fn ask(before: *mut c_char) {
 
 /// A function of the library beside this one.
 fn function(name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: all bytes zero are a value of this type.
+    // SAFETY: `Dl_info` is a C structure of pointers, for which zeros are valid.
     let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
-    // SAFETY: an address of this library, and room for what is known of it.
+    // SAFETY: `info` is a local; any address may be looked up.
     let found = unsafe { libc::dladdr(ptr::from_ref(&ROOT).cast(), &raw mut info) };
     if found == 0 || info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: the loader's text, which lives as long as this library.
+    // SAFETY: `dladdr` succeeded, so it is a C string of the dynamic linker, valid as long as this library is loaded.
     let own = unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes();
     let folder = own.iter().rposition(|byte| *byte == b'/')?;
     let mut path = [0_u8; libc::PATH_MAX as usize];
@@ -98,7 +98,7 @@ fn function(name: &CStr) -> Option<*mut c_void> {
     for (to, from) in path.iter_mut().zip(parts) {
         *to = *from;
     }
-    // SAFETY: texts that end in a zero; the library stays loaded.
+    // SAFETY: `path` and `name` are C strings; the library is never unloaded.
     let function = unsafe {
         let library = libc::dlopen(path.as_ptr().cast(), libc::RTLD_NOW | libc::RTLD_LOCAL);
         if library.is_null() {
@@ -109,18 +109,18 @@ fn function(name: &CStr) -> Option<*mut c_void> {
     (!function.is_null()).then_some(function)
 }
 
-/// A path in memory that is never freed.
+/// Resolves the directory; the result is never freed.
 fn find() -> Option<*mut c_char> {
     type Root = unsafe extern "C" fn(*mut c_char, usize) -> c_int;
     let root = function(c"verbena_sysfs_root")?;
-    // SAFETY: that function has this type.
+    // SAFETY: `verbena_sysfs_root` of libibverbs has this type.
     let root: Root = unsafe { core::mem::transmute(root) };
     let mut path = [0 as c_char; libc::PATH_MAX as usize];
-    // SAFETY: room of this size.
+    // SAFETY: `path` has room for `path.len()` bytes.
     if unsafe { root(path.as_mut_ptr(), path.len()) } != 0 {
         return None;
     }
-    // Without links, as paths that `realpath` answers with are.
+    // Without symbolic links, as the results of `realpath` are.
     let whole: *mut c_char = call_next!(
         realpath: unsafe extern "C" fn(*const c_char, *mut c_char) -> *mut c_char,
         (path.as_ptr(), ptr::null_mut())
@@ -128,16 +128,16 @@ fn find() -> Option<*mut c_char> {
     (!whole.is_null()).then_some(whole)
 }
 
-/// What a counter's file says now; none if the path is no counter's.
+/// The current value of a counter's file; none if the path is not that of a counter.
 pub(crate) fn counter<'a>(path: &CStr, to: &'a mut [u8]) -> Option<&'a [u8]> {
     type Counter = unsafe extern "C" fn(*const c_char, *mut c_char, usize) -> c_int;
     let asked = keeping_errno(|| {
         ASKING.set(true);
         let counter = function(c"verbena_sysfs_counter");
         let len = counter.map_or(-1, |counter| {
-            // SAFETY: that function has this type.
+            // SAFETY: `verbena_sysfs_counter` of libibverbs has this type.
             let counter: Counter = unsafe { core::mem::transmute(counter) };
-            // SAFETY: a text, and room of this size.
+            // SAFETY: `path` is a C string, and `to` has room for `to.len()` bytes.
             unsafe { counter(path.as_ptr(), to.as_mut_ptr().cast(), to.len()) }
         });
         ASKING.set(false);
@@ -146,10 +146,10 @@ pub(crate) fn counter<'a>(path: &CStr, to: &'a mut [u8]) -> Option<&'a [u8]> {
     to.get(..usize::try_from(asked).ok()?)
 }
 
-/// Changes a path below the directory into one below `/sys`, which is shorter.
+/// Changes a path below the directory into one below `/sys`, in place.
 ///
 /// # Safety
-/// `path` is null or a text that may be written.
+/// `path` is null or a C string that is valid for writes.
 unsafe fn renamed(path: *mut c_char) -> *mut c_char {
     if path.is_null() {
         return path;
@@ -157,7 +157,7 @@ unsafe fn renamed(path: *mut c_char) -> *mut c_char {
     let Some(root) = bytes(ROOT.load(Ordering::Acquire)) else {
         return path;
     };
-    // SAFETY: the caller's text.
+    // SAFETY: `path` is not null, so the caller guarantees a C string.
     let text = unsafe { CStr::from_ptr(path) }.to_bytes();
     let Some(rest) = text.strip_prefix(root) else {
         return path;
@@ -171,7 +171,7 @@ unsafe fn renamed(path: *mut c_char) -> *mut c_char {
     }
     let len = rest.len();
     let from = root.len();
-    // SAFETY: within the text, its zero included; the parts may overlap.
+    // SAFETY: `SYS` is not longer than `root`, so both copies stay within the string and its zero; `copy` permits overlap.
     unsafe {
         ptr::copy(path.add(from), path.add(SYS.len()), len + 1);
         ptr::copy_nonoverlapping(SYS.as_ptr().cast(), path, SYS.len());
@@ -179,7 +179,7 @@ unsafe fn renamed(path: *mut c_char) -> *mut c_char {
     path
 }
 
-/// Defines functions that answer with a path.
+/// Defines functions that return a path.
 macro_rules! named {
     ($( $name:ident: ($( $after:ident: $a:ty ),*); )+) => {
         $(
@@ -191,10 +191,10 @@ macro_rules! named {
             pub(crate) unsafe extern "C" fn $name(path: *const c_char $( , $after: $a )*) -> *mut c_char {
                 type Function = unsafe extern "C" fn(*const c_char $( , $a )*) -> *mut c_char;
                 let mut buffer = Buffer::uninit();
-                // SAFETY: the caller's text.
+                // SAFETY: the caller guarantees that `path` is null or a C string.
                 let path = unsafe { redirect(path, &mut buffer) };
                 let found = call_next!($name: Function, (path $( , $after )*));
-                // SAFETY: null, or a text that was written for the caller.
+                // SAFETY: null, or a C string that the C library wrote for the caller.
                 unsafe { renamed(found) }
             }
         )+

@@ -1,6 +1,5 @@
-//! Which paths are those of an adapter's sysfs files, and what they are replaced by: the same path below the directory that
-//! `resolve` knows.
-//! Repeated slashes and `.` before the part that decides are understood; `..` is left to the kernel, which finds links there that
+//! Which paths are those of the adapter's sysfs files, and their replacements: the same path below the directory of `resolve`.
+//! Repeated slashes and `.` are recognized in the components that are compared. `..` is left to the kernel: the links in the directory
 //! lead where the kernel's own would.
 
 use core::ffi::c_char;
@@ -8,13 +7,13 @@ use core::mem::MaybeUninit;
 
 use crate::resolve;
 
-/// Room for a replaced path.
+/// Buffer for a replaced path.
 pub(crate) type Buffer = MaybeUninit<[u8; libc::PATH_MAX as usize]>;
 
-/// Classes of adapters.
+/// Classes of RDMA devices.
 const CLASSES: &[&[u8]] = &[b"infiniband", b"infiniband_verbs", b"infiniband_mad"];
 
-/// The part of a path behind `/sys/`, if it is of an adapter's files.
+/// The part of a path behind `/sys/`, if it is one of the adapter's files.
 fn below_sys(path: &[u8]) -> Option<&[u8]> {
     let path = component(path.strip_prefix(b"/")?, b"sys")?;
     let decided = match component(path, b"class") {
@@ -24,7 +23,7 @@ fn below_sys(path: &[u8]) -> Option<&[u8]> {
     decided.then(|| trimmed(path))
 }
 
-/// What is behind a component of this name; none if the path begins with another.
+/// What follows a first component of this name; none if it has another name.
 fn component<'a>(path: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let rest = trimmed(path).strip_prefix(name)?;
     (rest.is_empty() || rest.starts_with(b"/")).then(|| trimmed(rest))
@@ -41,14 +40,14 @@ fn trimmed(mut path: &[u8]) -> &[u8] {
     }
 }
 
-/// The path that stands for this one; none if it is no adapter's, or there is no directory for it.
+/// The replacement of a path; none if it is not one of the adapter's files, or there is no directory for it.
 pub(crate) fn replaced(path: &[u8], buffer: &mut Buffer) -> Option<*const c_char> {
     let rest = below_sys(path)?;
     let root = resolve::root()?;
-    // SAFETY: all bytes are written below before any is read.
+    // SAFETY: every byte of the part that is returned is written below; no byte is read before that.
     let buffer: &mut [u8] = unsafe { &mut *buffer.as_mut_ptr() };
     let len = root.len() + 1 + rest.len();
-    // A path that is too long fails as it is.
+    // A path that is too long is not replaced.
     let text = buffer.get_mut(..=len)?;
     let (before, behind) = text.split_at_mut(root.len());
     before.copy_from_slice(root);

@@ -1,4 +1,4 @@
-//! The shim inside this process: these functions stand before the C library's here too.
+//! The shim in the test's own process, where its functions come before the C library's.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -14,7 +14,7 @@ fn the_device_file_looks_like_the_stand_in() {
         assert!(seen.file_type().is_char_device(), "{path}");
     }
     let path = c"/dev/infiniband/uverbs0".as_ptr();
-    // SAFETY: the path is a text for the whole program.
+    // SAFETY: `path` is a C string literal.
     unsafe {
         assert_eq!(access(path, libc::R_OK | libc::W_OK), 0);
         assert_eq!(faccessat(libc::AT_FDCWD, path, libc::R_OK, 0), 0);
@@ -38,7 +38,7 @@ fn every_other_path_is_left_alone() {
         c"/dev/infiniband/uverb",
         c"dev/infiniband/uverbs0",
     ] {
-        // SAFETY: a text.
+        // SAFETY: `path` is a C string.
         let same = unsafe { redirect(path.as_ptr(), &mut Buffer::uninit()) };
         assert_eq!(same, path.as_ptr());
     }
@@ -48,7 +48,7 @@ fn every_other_path_is_left_alone() {
 
 #[test]
 fn the_reason_is_left_as_it_was() {
-    // SAFETY: the thread's own variable; the paths are texts, the places are large enough.
+    // SAFETY: `__errno_location` returns this thread's own variable; the paths are C strings, and `place` has room for the result.
     unsafe {
         *libc::__errno_location() = 77;
         let mut place = core::mem::zeroed::<libc::stat>();

@@ -1,6 +1,5 @@
-//! Addresses of InfiniBand: GIDs, routes, address handles and path records.
-//! They promise network order where the original has it, and say so.
-//! They refuse to be resolved here.
+//! InfiniBand addresses: GIDs, routes, address handles and path records.
+//! Fields in network order are marked.
 
 #![allow(
     missing_docs,
@@ -29,7 +28,7 @@ pub union ibv_gid {
     pub global: ibv_gid__global,
 }
 
-/// A row of a GID table; callers say how long their rows are.
+/// An entry of a GID table; its length is an argument of the call.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_gid_entry {
@@ -51,7 +50,7 @@ pub struct ibv_global_route {
     pub traffic_class: u8,
 }
 
-/// The global route header, as it lies before a received datagram.
+/// The global route header, as it precedes a received datagram.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_grh {
@@ -65,7 +64,7 @@ pub struct ibv_grh {
     pub dgid: ibv_gid,
 }
 
-/// How a peer is reached.
+/// The attributes of an address handle.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_ah_attr {
@@ -87,7 +86,7 @@ pub struct ibv_ah {
     pub handle: u32,
 }
 
-/// A path as the subnet administrator gives it.
+/// A path record as the subnet administrator returns it.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_sa_path_rec {
@@ -113,7 +112,7 @@ pub struct ibv_sa_path_rec {
     pub preference: u8,
 }
 
-/// A path as it is on the wire, all in network order.
+/// A path record as on the wire, all in network order.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_path_record {
@@ -134,7 +133,7 @@ pub struct ibv_path_record {
     pub reserved: [u8; 6],
 }
 
-/// A path and what it is for.
+/// A path record and its flags.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_path_data {

@@ -1,6 +1,5 @@
-//! What programs know of librdmacm: identifiers, channels, events, and results of address resolution.
-//! They promise the nesting of the original, whose padding puts `ps` at 344.
-//! They refuse the private rest of an identifier: its owner allocates it behind.
+//! The structs of librdmacm: identifiers, channels, events, and results of address resolution.
+//! The nesting is that of the original, whose padding puts `ps` at 344. The library's own part of an identifier follows the struct.
 
 #![allow(
     missing_docs,
@@ -19,7 +18,7 @@ use super::memory::ibv_pd;
 use super::pair::ibv_qp;
 use super::queue::{ibv_cq, ibv_srq};
 
-/// The InfiniBand side of an address.
+/// The InfiniBand address of an identifier.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct rdma_ib_addr {
@@ -56,18 +55,18 @@ pub union rdma_addr__addr {
     pub ibaddr: rdma_ib_addr,
 }
 
-/// Both ends of an identifier; inline functions hand out pointers to them.
+/// Both addresses of an identifier; inline functions return pointers to them.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct rdma_addr {
-    /// Without a name in C, where its members are reached directly.
+    /// Unnamed in C, where its members are accessed directly.
     pub src: rdma_addr__src,
-    /// Without a name in C, where its members are reached directly.
+    /// Unnamed in C, where its members are accessed directly.
     pub dst: rdma_addr__dst,
     pub addr: rdma_addr__addr,
 }
 
-/// Addresses and paths of an identifier; its padding counts.
+/// Addresses and paths of an identifier; its padding is part of the layout.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct rdma_route {
@@ -76,14 +75,14 @@ pub struct rdma_route {
     pub num_paths: c_int,
 }
 
-/// An event channel; its owner allocates more behind it.
+/// An event channel; the library's own part follows it.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct rdma_event_channel {
     pub fd: c_int,
 }
 
-/// A communication identifier; its owner allocates more behind it.
+/// A communication identifier; the library's own part follows it.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct rdma_cm_id {

@@ -1,6 +1,5 @@
-//! The constants that C programs know, and the macro that writes them.
-//! They promise one table of all, which a test compares with the headers.
-//! They refuse to be typed: a program may pass any number, and it is judged where it arrives.
+//! The constants of the C headers, and the macro that defines them. They are all in one table, which a test compares with the headers.
+//! They are plain integers: a program may pass any value, and the function that gets it checks it.
 
 mod cm;
 mod device;
@@ -12,18 +11,18 @@ pub use device::*;
 pub use object::*;
 pub use work::*;
 
-/// A constant as C programs know it.
+/// A constant of the C headers.
 #[derive(Debug, Clone, Copy)]
 pub struct Constant {
     /// Its name.
     pub name: &'static str,
-    /// Its value; of one with 32 bits, only those count.
+    /// Its value; of a constant with 32 bits, only the lower half is meaningful.
     pub value: i64,
     /// 32 or 64.
     pub bits: u32,
 }
 
-/// Every constant of these files, for a test that compares them with the headers.
+/// Every constant of these modules, for a test that compares them with the headers.
 pub const CONSTANTS: [&[Constant]; 4] = [
     cm::CONSTANTS,
     device::CONSTANTS,
@@ -31,7 +30,7 @@ pub const CONSTANTS: [&[Constant]; 4] = [
     work::CONSTANTS,
 ];
 
-/// Define constants by enum, and put them into the table `CONSTANTS`.
+/// Defines constants by enum, and puts them into the table `CONSTANTS`.
 macro_rules! constants {
     ($($enum:ident: $type:ident { $($name:ident = $value:expr,)* })*) => {
         $($(

@@ -1,6 +1,6 @@
-//! An opened device: the functions that inline verbs call through it, and the context a program holds.
-//! They promise that a program of any release finds its functions by counting back from the context.
-//! They refuse the functions that releases after 44 put in front: `sz` tells a program that they are not there.
+//! An open device: the context that a program holds, and the functions that inline functions of the headers call.
+//! These lie before the context, so that a program of any release finds them by a negative offset. Functions that releases after 44 added
+//! in front are missing, which `sz` tells the program.
 
 #![allow(
     missing_docs,
@@ -32,10 +32,10 @@ use super::raw::{
 };
 use super::work::{ibv_ops_wr, ibv_recv_wr, ibv_send_wr, ibv_sge};
 
-/// What stands in [`ibv_context::abi_compat`] when a [`verbs_context`] is around it.
+/// The value of [`ibv_context::abi_compat`] if a [`verbs_context`] surrounds the context.
 pub const __VERBS_ABI_IS_EXTENDED: *mut c_void = std::ptr::without_provenance_mut(usize::MAX);
 
-/// The functions of the oldest inline verbs; those named `_compat_` are filled for nobody.
+/// The functions of the oldest inline verbs; those named `_compat_` are not set.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_context_ops {
@@ -103,7 +103,7 @@ pub struct ibv_context_ops {
     pub _compat_async_event: Option<unsafe extern "C" fn() -> *mut c_void>,
 }
 
-/// An opened device.
+/// An open device.
 #[repr(C)]
 pub struct ibv_context {
     pub device: *mut ibv_device,
@@ -112,7 +112,7 @@ pub struct ibv_context {
     pub async_fd: c_int,
     pub num_comp_vectors: c_int,
     pub mutex: pthread_mutex_t,
-    /// All ones: this context is the last member of a [`verbs_context`].
+    /// All bits set: this context is the last member of a [`verbs_context`].
     pub abi_compat: *mut c_void,
 }
 
@@ -124,7 +124,7 @@ pub struct ibv_values_ex {
     pub raw_clock: timespec,
 }
 
-/// An opened device with all its functions; it grows at the front, so this is the tail that all releases from 33 on share.
+/// An open device with all its functions; it grows at the front, so this is the end that all releases from 33 on share.
 #[repr(C)]
 pub struct verbs_context {
     pub query_port: Option<
@@ -285,7 +285,7 @@ pub struct verbs_context {
     >,
     pub close_xrcd: Option<unsafe extern "C" fn(xrcd: *mut ibv_xrcd) -> c_int>,
     pub _ABI_placeholder3: u64,
-    /// The size of the whole, by which a program learns which functions before it exist.
+    /// The size of the whole struct, from which a program knows which functions exist.
     pub sz: usize,
     pub context: ibv_context,
 }
@@ -296,7 +296,7 @@ pub struct _compat_ibv_port_attr {
     _private: [u8; 0],
 }
 
-/// What the library keeps for itself.
+/// Private data of the library.
 #[repr(C)]
 pub struct verbs_ex_private {
     _private: [u8; 0],

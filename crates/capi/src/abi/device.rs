@@ -1,6 +1,5 @@
-//! What a program learns of a device: the device itself, its attributes and those of its ports.
-//! They promise the offsets of rdma-core 44 and the tails that later releases added.
-//! They refuse to say how much of a struct a caller owns: the two that grow say so, and the length comes with the call.
+//! Devices, their attributes and those of their ports, with the offsets of rdma-core 44 and the fields that later releases added at the end.
+//! Of the two structs that grow, the length that the caller has is an argument of the call.
 
 #![allow(
     missing_docs,
@@ -22,7 +21,7 @@ pub struct _ibv_device_ops {
     pub _dummy2: Option<unsafe extern "C" fn(context: *mut ibv_context)>,
 }
 
-/// A device; providers read past its end, so its owner allocates 1 KiB of zeroes behind it.
+/// A device. Provider libraries read past its end, so 1 KiB of zeros follows it in memory.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_device {
@@ -35,7 +34,7 @@ pub struct ibv_device {
     pub ibdev_path: [c_char; IBV_SYSFS_PATH_MAX as usize],
 }
 
-/// What a device can do.
+/// The attributes of a device.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_device_attr {
@@ -83,7 +82,7 @@ pub struct ibv_device_attr {
     pub phys_port_cnt: u8,
 }
 
-/// What is asked of a device beyond the rest: nothing yet.
+/// Input of the extended query: no field is defined yet.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_query_device_ex_input {
@@ -99,7 +98,7 @@ pub struct ibv_odp_caps__per_transport_caps {
     pub ud_odp_caps: u32,
 }
 
-/// What can be done with memory that is paged in on demand.
+/// Capabilities of on-demand paging.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_odp_caps {
@@ -115,7 +114,7 @@ pub struct ibv_tso_caps {
     pub supported_qpts: u32,
 }
 
-/// Spreading of received packets.
+/// Receive-side scaling.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_rss_caps {
@@ -146,7 +145,7 @@ pub struct ibv_tm_caps {
     pub max_sge: u32,
 }
 
-/// How far completion events may be held back; the period is in microseconds.
+/// Limits of completion moderation; the period is in microseconds.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_cq_moderation_caps {
@@ -163,8 +162,8 @@ pub struct ibv_pci_atomic_caps {
     pub compare_swap: u16,
 }
 
-/// What a device can do, extended.
-/// A caller of another release may own less or more of it: `query_device_ex` gets the length.
+/// The attributes of a device, extended.
+/// A caller of another release may have less or more memory for it: `query_device_ex` gets the length.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_device_attr_ex {
@@ -188,8 +187,8 @@ pub struct ibv_device_attr_ex {
     pub phys_port_cnt_ex: u32,
 }
 
-/// What a port is.
-/// A caller may own 48 bytes (the symbol `ibv_query_port`), 52 (before rdma-core 50) or all 56: `query_port` gets the length.
+/// The attributes of a port.
+/// A caller may have 48 bytes (the symbol `ibv_query_port`), 52 (before rdma-core 50) or all 56: `query_port` gets the length.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_port_attr {
@@ -214,7 +213,7 @@ pub struct ibv_port_attr {
     pub phys_state: u8,
     pub link_layer: u8,
     pub flags: u8,
-    /// The symbol `ibv_query_port` must not write this far: its callers may own only 48 bytes.
+    /// Not written by the symbol `ibv_query_port`, whose callers may have only 48 bytes.
     pub port_cap_flags2: u16,
     /// Since rdma-core 50.
     pub active_speed_ex: u32,

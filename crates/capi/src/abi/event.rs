@@ -1,6 +1,5 @@
-//! What a program waits on and what it gets: completion channels and asynchronous events.
-//! They promise the file descriptor where programs poll it.
-//! They refuse to be the queue behind it.
+//! Completion channels and asynchronous events.
+//! The descriptor of a channel is where programs read it in order to poll it.
 
 #![allow(
     missing_docs,

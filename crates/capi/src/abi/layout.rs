@@ -1,20 +1,19 @@
-//! Sizes and offsets as a table, and the macro that writes it.
-//! It promises that a row that does not hold does not compile, and that the test against the headers reads the same rows.
-//! It refuses a struct that is not named: only those that C knows by name have rows.
+//! A table of sizes and offsets, and the macro that defines it. A wrong row does not compile, and the test against the headers reads the
+//! same rows. Only structs that have a name in C have rows.
 
 use libc::pthread_mutex_t;
 
-/// By how much a lock is longer than on x86-64, for which the rows are written (8 on aarch64 with glibc).
+/// By how many bytes a lock is longer than on x86-64, for which the rows are written (8 on aarch64 with glibc).
 pub(super) const MUTEX: usize = size_of::<pthread_mutex_t>() - 40;
 
-/// A struct or union as C programs know it.
+/// A struct or union of the C headers.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout {
     /// `struct` or `union`.
     pub kind: &'static str,
     /// Its tag.
     pub name: &'static str,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: usize,
     /// Its members, and those of members whose type has no name.
     pub fields: &'static [Field],
@@ -23,22 +22,22 @@ pub struct Layout {
 /// A member.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
-    /// How it is reached in Rust, with spaces and `r#` as the compiler writes them.
+    /// Its path in Rust, with spaces and `r#` as the compiler writes them.
     pub rust: &'static str,
-    /// How it is reached in C, where that differs.
+    /// Its path in C, if that differs.
     pub c: Option<&'static str>,
-    /// Where it begins.
+    /// Its offset.
     pub offset: usize,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: usize,
 }
 
-/// The bytes of what a pointer points to, which is how a member's size is had without a value.
+/// The size of a pointer's target: gives the size of a member without a value of it.
 pub(super) const fn size_behind<T>(_: *const T) -> usize {
     size_of::<T>()
 }
 
-/// Check sizes and offsets at compile time, put them into the table `LAYOUT`, and give every struct a `zeroed`.
+/// Checks sizes and offsets at compile time, puts them into the table `LAYOUT`, and gives every struct a `zeroed`.
 ///
 /// `struct name [size] { member: offset, member.inner: offset, member.inner as "inner": offset, … }`
 macro_rules! layouts {
@@ -53,8 +52,8 @@ macro_rules! layouts {
                 /// All bytes zero.
                 #[must_use]
                 pub const fn zeroed() -> Self {
-                    // SAFETY: integers, raw pointers, optional functions, and arrays, structs and unions of these are all
-                    // there is in the types of these files (and in those of libc that they hold); zero is a value of each.
+                    // SAFETY: the types of these modules (and those of libc in them) consist of integers, raw pointers, optional functions, and
+                    // arrays, structs and unions of these; zeros are valid for each.
                     unsafe { std::mem::zeroed() }
                 }
             }
@@ -72,7 +71,7 @@ macro_rules! layouts {
                         offset: $offset,
                         size: $crate::abi::layout::size_behind({
                             let value = std::mem::MaybeUninit::<$name>::uninit();
-                            // SAFETY: the place is inside `value`, and only its address is taken: nothing is read.
+                            // SAFETY: the field is inside `value`, and only its address is taken.
                             unsafe { &raw const (*value.as_ptr()).$($field).+ }
                         }),
                     },

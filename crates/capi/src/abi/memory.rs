@@ -1,6 +1,5 @@
-//! Protection domains and what lies in them: memory regions, windows, device memory, thread domains and XRC domains.
-//! They promise the keys where programs read them.
-//! They refuse to own the memory described.
+//! Protection domains, memory regions and windows, device memory, thread domains and XRC domains.
+//! The structs describe memory of the program and do not own it.
 
 #![allow(
     missing_docs,
@@ -20,7 +19,7 @@ pub struct ibv_pd {
     pub handle: u32,
 }
 
-/// How a thread domain is asked for.
+/// Attributes for creating a thread domain.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_td_init_attr {
@@ -34,10 +33,10 @@ pub struct ibv_td {
     pub context: *mut ibv_context,
 }
 
-/// What an allocator of a parent domain returns to have the library allocate.
+/// Returned by the allocator of a parent domain to let the library allocate.
 pub const IBV_ALLOCATOR_USE_DEFAULT: *mut c_void = std::ptr::without_provenance_mut(usize::MAX);
 
-/// How a parent domain is asked for.
+/// Attributes for creating a parent domain.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_parent_domain_init_attr {
@@ -64,7 +63,7 @@ pub struct ibv_parent_domain_init_attr {
     pub pd_context: *mut c_void,
 }
 
-/// How an XRC domain is asked for.
+/// Attributes for creating an XRC domain.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_xrcd_init_attr {
@@ -104,7 +103,7 @@ pub struct ibv_mw {
     pub r#type: u32,
 }
 
-/// What a window is bound to.
+/// The region and range that a window is bound to.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_mw_bind_info {
@@ -123,7 +122,7 @@ pub struct ibv_mw_bind {
     pub bind_info: ibv_mw_bind_info,
 }
 
-/// How device memory is asked for.
+/// Attributes for creating device memory.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_alloc_dm_attr {

@@ -1,6 +1,5 @@
-//! Queue pairs: how they are asked for, what they are, and how they are changed.
-//! They promise the functions of an extended queue pair where inline calls look for them.
-//! They refuse to be copied where they hold a lock.
+//! Queue pairs, their attributes and the attributes for creating them.
+//! The functions of an extended queue pair are where inline functions of the headers call them. Structs that hold a lock cannot be copied.
 
 #![allow(
     missing_docs,
@@ -30,7 +29,7 @@ pub struct ibv_qp_cap {
     pub max_inline_data: u32,
 }
 
-/// How a queue pair is asked for.
+/// Attributes for creating a queue pair.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_qp_init_attr {
@@ -43,7 +42,7 @@ pub struct ibv_qp_init_attr {
     pub sq_sig_all: c_int,
 }
 
-/// How received packets are spread.
+/// Receive-side scaling.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_rx_hash_conf {
@@ -53,7 +52,7 @@ pub struct ibv_rx_hash_conf {
     pub rx_hash_fields_mask: u64,
 }
 
-/// How an extended queue pair is asked for; what `comp_mask` does not name may not be read, for an older caller does not own it.
+/// Attributes for creating an extended queue pair; fields that `comp_mask` does not name must not be read: an older caller's struct is shorter.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_qp_init_attr_ex {
@@ -64,7 +63,7 @@ pub struct ibv_qp_init_attr_ex {
     pub cap: ibv_qp_cap,
     pub qp_type: u32,
     pub sq_sig_all: c_int,
-    /// Where the shorter struct has padding, so that one cannot be embedded here.
+    /// Where the shorter struct has padding, so that it cannot be embedded here.
     pub comp_mask: u32,
     pub pd: *mut ibv_pd,
     pub xrcd: *mut ibv_xrcd,
@@ -76,7 +75,7 @@ pub struct ibv_qp_init_attr_ex {
     pub send_ops_flags: u64,
 }
 
-/// How a shared XRC queue pair is opened.
+/// Attributes for opening a shared XRC queue pair.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_qp_open_attr {
@@ -119,7 +118,7 @@ pub struct ibv_qp_attr {
     pub rate_limit: u32,
 }
 
-/// How a queue pair is paced.
+/// Rate limit of a queue pair.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_qp_rate_limit_attr {
@@ -156,7 +155,7 @@ pub struct ibv_qp {
     pub events_completed: u32,
 }
 
-/// An extended queue pair; a program of an older release knows it shorter, which harms nobody as the library allocates it.
+/// An extended queue pair. Older releases have a shorter struct, which is compatible since the library allocates it.
 #[repr(C)]
 pub struct ibv_qp_ex {
     pub qp_base: ibv_qp,

@@ -1,6 +1,5 @@
-//! Completion queues and shared receive queues, and what is read from them.
-//! They promise the functions of an extended completion queue where inline calls look for them.
-//! They refuse to be copied where they hold a lock.
+//! Completion queues, shared receive queues and completions.
+//! The functions of an extended completion queue are where inline functions of the headers call them. Structs that hold a lock cannot be copied.
 
 #![allow(
     missing_docs,
@@ -30,7 +29,7 @@ pub struct ibv_cq {
     pub async_events_completed: u32,
 }
 
-/// How an extended queue is polled; rdma-core 44 has no bit for `comp_mask`.
+/// Parameters of an extended poll; rdma-core 44 has no bit for `comp_mask`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_poll_cq_attr {
@@ -45,7 +44,7 @@ pub struct ibv_wc_tm_info {
     pub r#priv: u32,
 }
 
-/// An extended completion queue, whose start is an [`ibv_cq`].
+/// An extended completion queue, which begins with the fields of [`ibv_cq`].
 #[repr(C)]
 pub struct ibv_cq_ex {
     pub context: *mut ibv_context,
@@ -82,7 +81,7 @@ pub struct ibv_cq_ex {
     pub read_completion_wallclock_ns: Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> u64>,
 }
 
-/// How an extended completion queue is asked for.
+/// Attributes for creating an extended completion queue.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_cq_init_attr_ex {
@@ -96,7 +95,7 @@ pub struct ibv_cq_init_attr_ex {
     pub parent_domain: *mut ibv_pd,
 }
 
-/// When a completion event may be held back.
+/// Moderation of completion events.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_moderate_cq {
@@ -104,7 +103,7 @@ pub struct ibv_moderate_cq {
     pub cq_period: u16,
 }
 
-/// How a completion queue is changed.
+/// Attributes of a completion queue to change.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_modify_cq_attr {
@@ -121,7 +120,7 @@ pub struct ibv_wc {
     pub opcode: u32,
     pub vendor_err: u32,
     pub byte_len: u32,
-    /// In network order; C knows these bits as `invalidated_rkey` too (a union of two), then in host order.
+    /// In network order; in C also `invalidated_rkey` (a union of both), which is in host order.
     pub imm_data: u32,
     pub qp_num: u32,
     pub src_qp: u32,
@@ -141,7 +140,7 @@ pub struct ibv_srq_attr {
     pub srq_limit: u32,
 }
 
-/// How a shared receive queue is asked for.
+/// Attributes for creating a shared receive queue.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_srq_init_attr {
@@ -157,13 +156,13 @@ pub struct ibv_tm_cap {
     pub max_ops: u32,
 }
 
-/// How an extended shared receive queue is asked for.
+/// Attributes for creating an extended shared receive queue.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_srq_init_attr_ex {
     pub srq_context: *mut c_void,
     pub attr: ibv_srq_attr,
-    /// Where the shorter struct has padding, so that one cannot be embedded here.
+    /// Where the shorter struct has padding, so that it cannot be embedded here.
     pub comp_mask: u32,
     pub srq_type: u32,
     pub pd: *mut ibv_pd,

@@ -1,6 +1,6 @@
-//! What belongs to raw Ethernet packets: work queues of their own, indirection tables, flows and counters.
-//! They promise only what appears in signatures and in memory of the original.
-//! They refuse the specifications that follow a flow: no flow is served.
+//! Structs for raw Ethernet packets: work queues, indirection tables, flows and counters.
+//! Only those that appear in signatures or in other structs are defined; the specifications that follow a flow are not, since flows are not
+//! supported.
 
 #![allow(
     missing_docs,
@@ -17,7 +17,7 @@ use super::memory::ibv_pd;
 use super::queue::ibv_cq;
 use super::work::ibv_recv_wr;
 
-/// How a work queue is asked for.
+/// Attributes for creating a work queue.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_wq_init_attr {
@@ -66,7 +66,7 @@ pub struct ibv_wq {
     pub comp_mask: u32,
 }
 
-/// A table of work queues.
+/// An indirection table of work queues.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_rwq_ind_table {
@@ -76,7 +76,7 @@ pub struct ibv_rwq_ind_table {
     pub comp_mask: u32,
 }
 
-/// How a table of work queues is asked for.
+/// Attributes for creating an indirection table.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_rwq_ind_table_init_attr {
@@ -85,7 +85,7 @@ pub struct ibv_rwq_ind_table_init_attr {
     pub comp_mask: u32,
 }
 
-/// How a flow is asked for; its specifications follow it.
+/// Attributes for creating a flow; its specifications follow it.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_flow_attr {
@@ -107,14 +107,14 @@ pub struct ibv_flow {
     pub handle: u32,
 }
 
-/// What is done to a flow.
+/// An action of a flow.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_flow_action {
     pub context: *mut ibv_context,
 }
 
-/// How encryption of a flow is asked for.
+/// Attributes for creating an ESP action.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_flow_action_esp_attr {
@@ -130,7 +130,7 @@ pub struct ibv_flow_action_esp_attr {
     pub esn: u32,
 }
 
-/// How counters are asked for.
+/// Attributes for creating counters.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_counters_init_attr {

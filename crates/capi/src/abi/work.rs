@@ -1,6 +1,5 @@
-//! Work requests and the memory they name.
-//! They promise the unions of the original, of which the opcode says the member that counts.
-//! They refuse to check: a list may be as long, and its pointers as wrong, as the program made it.
+//! Work requests and their scatter/gather entries. The opcode decides which members of the unions are valid.
+//! Nothing is checked here: lengths and pointers are as the program wrote them.
 
 #![allow(
     missing_docs,
@@ -13,9 +12,9 @@ use super::address::ibv_ah;
 use super::layout::layouts;
 use super::memory::{ibv_mw, ibv_mw_bind_info};
 
-/// A piece of registered memory.
+/// A scatter/gather entry.
 #[derive(Clone, Copy)]
-// Programs keep them in packed structures of theirs too, as libiscsi does: no address is a wrong one.
+// Programs keep them in packed structs, too, as libiscsi does: any address is valid.
 #[repr(C, packed)]
 pub struct ibv_sge {
     pub addr: u64,
@@ -23,7 +22,7 @@ pub struct ibv_sge {
     pub lkey: u32,
 }
 
-/// A piece of any memory.
+/// A buffer of memory that need not be registered.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_data_buf {
@@ -117,11 +116,11 @@ pub struct ibv_send_wr {
     pub num_sge: c_int,
     pub opcode: u32,
     pub send_flags: u32,
-    /// In network order; C knows these bits as `invalidate_rkey` too (a union of two), then in host order.
+    /// In network order; in C also `invalidate_rkey` (a union of both), which is in host order.
     pub imm_data: u32,
     pub wr: ibv_send_wr__wr,
     pub qp_type: ibv_send_wr__qp_type,
-    /// Without a name in C, where its members are reached directly.
+    /// Unnamed in C, where its members are accessed directly.
     pub bind_or_tso: ibv_send_wr__bind_or_tso,
 }
 

@@ -1,4 +1,4 @@
-//! Ways back to who sent a datagram.
+//! Sender and receiver of a datagram, read from its header. IPv4 headers are in the second half of the 40 bytes.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn a_header_of_version_4_stands_in_the_second_half() {
     bytes[20] = 0x45;
     bytes[32..36].copy_from_slice(&[192, 0, 2, 7]);
     bytes[36..40].copy_from_slice(&[192, 0, 2, 8]);
-    // SAFETY: forty bytes of numbers.
+    // SAFETY: `ibv_grh` is 40 bytes of integers, for which any bytes are valid.
     let grh: ibv_grh = unsafe { core::mem::transmute_copy(&bytes) };
     let ends = ends(&grh);
     assert_eq!(ends.0, IpAddr::from([192, 0, 2, 7]));
@@ -22,7 +22,7 @@ fn a_header_of_version_6_is_the_whole() {
     bytes[20] = 0x45;
     bytes[23] = 1;
     bytes[39] = 9;
-    // SAFETY: forty bytes of numbers.
+    // SAFETY: `ibv_grh` is 40 bytes of integers, for which any bytes are valid.
     let grh: ibv_grh = unsafe { core::mem::transmute_copy(&bytes) };
     let ends = ends(&grh);
     assert_eq!(ends.1, "0:0:0:0:0:0:0:9".parse::<IpAddr>().unwrap());

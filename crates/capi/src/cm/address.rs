@@ -1,6 +1,5 @@
-//! Addresses as C programs have them: a family, and a struct of its own for each.
-//! It promises that what is written can be read back, and reads a GID as the IP address that it is.
-//! It refuses families other than IPv4, IPv6 and, to read, InfiniBand's.
+//! Socket addresses of the connection manager: `sockaddr_in`, `sockaddr_in6` and, for reading, `sockaddr_ib`.
+//! A GID is read as the IP address that it stands for. Other families are `EAFNOSUPPORT`.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -8,31 +7,31 @@ use libc::{AF_INET, AF_INET6, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, 
 
 use crate::errno::Errno;
 
-/// InfiniBand's own family: a GID stands where IPv6 has its address.
+/// InfiniBand's address family: the struct has a GID where `sockaddr_in6` has its address.
 const AF_IB: i32 = 27;
-/// Where it begins.
+/// Offset of the GID.
 const GID_AT: usize = 8;
 
-/// Reads an address; nothing for a null pointer.
+/// Reads an address; none for a null pointer.
 ///
 /// # Safety
-/// `at` is null or the address of a struct of the family that it names.
+/// `at` is null or points to a struct of the family that it names.
 pub(crate) unsafe fn read(at: *const sockaddr) -> Result<Option<SocketAddr>, Errno> {
     if at.is_null() {
         return Ok(None);
     }
-    // SAFETY: the caller's word; programs do not always align it.
+    // SAFETY: `at` is not null, so the caller guarantees a socket address; it need not be aligned.
     let family = i32::from(unsafe { at.read_unaligned() }.sa_family);
     match family {
         AF_INET => {
-            // SAFETY: the caller's word.
+            // SAFETY: the caller guarantees a struct of this family; it need not be aligned.
             let v4 = unsafe { at.cast::<sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
             let port = u16::from_be(v4.sin_port);
             Ok(Some(SocketAddr::V4(SocketAddrV4::new(ip, port))))
         }
         AF_INET6 => {
-            // SAFETY: the caller's word.
+            // SAFETY: the caller guarantees a struct of this family; it need not be aligned.
             let v6 = unsafe { at.cast::<sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
             let port = u16::from_be(v6.sin6_port);
@@ -40,7 +39,7 @@ pub(crate) unsafe fn read(at: *const sockaddr) -> Result<Option<SocketAddr>, Err
             Ok(Some(SocketAddr::V6(SocketAddrV6::new(ip, port, 0, scope))))
         }
         AF_IB => {
-            // SAFETY: the caller's word: 16 bytes, not always aligned.
+            // SAFETY: the caller guarantees a `sockaddr_ib`, which has 16 bytes at this offset; an array of bytes needs no alignment.
             let gid: [u8; 16] = unsafe { at.cast::<u8>().add(GID_AT).cast::<[u8; 16]>().read() };
             let ip = Ipv6Addr::from(gid).to_canonical();
             Ok(Some(SocketAddr::new(ip, 0)))
@@ -49,15 +48,15 @@ pub(crate) unsafe fn read(at: *const sockaddr) -> Result<Option<SocketAddr>, Err
     }
 }
 
-/// An address in a struct that has room for any.
+/// An address as `sockaddr_storage`.
 pub(crate) fn storage(address: SocketAddr) -> sockaddr_storage {
-    // SAFETY: numbers, of which zero is a value.
+    // SAFETY: a C structure of integers, for which zeros are valid.
     let mut storage: sockaddr_storage = unsafe { core::mem::zeroed() };
     let at = &raw mut storage;
     match address {
         SocketAddr::V4(v4) => {
             let at = at.cast::<sockaddr_in>();
-            // SAFETY: there is room for any address.
+            // SAFETY: `sockaddr_storage` is large enough and aligned for this struct, and is a local.
             unsafe {
                 (*at).sin_family = AF_INET as sa_family_t;
                 (*at).sin_port = v4.port().to_be();
@@ -66,7 +65,7 @@ pub(crate) fn storage(address: SocketAddr) -> sockaddr_storage {
         }
         SocketAddr::V6(v6) => {
             let at = at.cast::<sockaddr_in6>();
-            // SAFETY: there is room for any address.
+            // SAFETY: `sockaddr_storage` is large enough and aligned for this struct, and is a local.
             unsafe {
                 (*at).sin6_family = AF_INET6 as sa_family_t;
                 (*at).sin6_port = v6.port().to_be();
@@ -78,7 +77,7 @@ pub(crate) fn storage(address: SocketAddr) -> sockaddr_storage {
     storage
 }
 
-/// How many bytes of the struct count.
+/// The length of the address's struct.
 pub(crate) fn len(address: SocketAddr) -> usize {
     match address {
         SocketAddr::V4(_) => size_of::<sockaddr_in>(),
@@ -86,14 +85,14 @@ pub(crate) fn len(address: SocketAddr) -> usize {
     }
 }
 
-/// The address of ours that leads there, as the system would choose it.
+/// The local address from which this peer is reached, as the system chooses it.
 pub(crate) fn towards(to: SocketAddr) -> Result<IpAddr, Errno> {
     let any: IpAddr = match to {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let errno = |error: std::io::Error| Errno(error.raw_os_error().unwrap_or(libc::ENETUNREACH));
-    // Nothing is sent: a datagram socket that is connected knows its own address.
+    // No packet is sent: a datagram socket has a local address once it is connected.
     let socket = std::net::UdpSocket::bind((any, 0)).map_err(errno)?;
     let port = to.port().max(1);
     socket
@@ -141,9 +140,9 @@ mod tests {
 
     #[test]
     fn other_families_are_refused() {
-        // SAFETY: numbers, of which zero is a value.
+        // SAFETY: a C structure of integers, for which zeros are valid.
         let storage: sockaddr_storage = unsafe { core::mem::zeroed() };
-        // SAFETY: ours.
+        // SAFETY: `storage` is a local.
         let read = unsafe { read((&raw const storage).cast()) };
         assert_eq!(read, Err(Errno(libc::EAFNOSUPPORT)));
         // SAFETY: null is allowed.

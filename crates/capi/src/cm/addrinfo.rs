@@ -1,5 +1,5 @@
-//! Names and services turned into addresses, for this manager's port spaces.
-//! It promises what the system's resolver says, in its order. It refuses to find routes: IP has them.
+//! `rdma_getaddrinfo`: names and services resolved to addresses by the system's resolver. The first address that it returns is used.
+//! Routes are not resolved here; IP has them.
 
 use core::ffi::{c_char, c_int};
 use core::net::SocketAddr;
@@ -11,10 +11,10 @@ use super::address::{len, read, storage, towards};
 use crate::abi::*;
 use crate::errno::{Errno, minus_one};
 
-/// Finds addresses.
+/// Resolves addresses.
 ///
 /// # Safety
-/// All are null or the program's.
+/// `node` and `service` are null or C strings; `hints` is null or valid with its addresses; `res` is valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_getaddrinfo(
     node: *const c_char,
@@ -22,16 +22,16 @@ pub unsafe extern "C-unwind" fn verbena_rdma_getaddrinfo(
     hints: *const rdma_addrinfo,
     res: *mut *mut rdma_addrinfo,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `hints` is null or valid for reads.
     let hints = unsafe { hints.as_ref() };
     if node.is_null() && service.is_null() && hints.is_none() {
         return minus_one(Err(Errno::INVAL));
     }
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `node` and `service` are null or C strings, and that the addresses in `hints` are null or valid.
     let found = unsafe { find(node, service, hints) };
     match found {
         Ok(found) => {
-            // SAFETY: the program's word.
+            // SAFETY: the caller guarantees that `res` is valid for writes.
             unsafe { *res = found };
             0
         }
@@ -40,7 +40,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_getaddrinfo(
 }
 
 /// # Safety
-/// As of [`verbena_rdma_getaddrinfo`].
+/// As for [`verbena_rdma_getaddrinfo`].
 unsafe fn find(
     node: *const c_char,
     service: *const c_char,
@@ -52,7 +52,7 @@ unsafe fn find(
         -1
     };
     if !node.is_null() || !service.is_null() {
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `node` and `service` are null or C strings.
         let address = unsafe { resolve(node, service, hints, info.flags)? };
         if info.flags & RAI_PASSIVE != 0 {
             info.src = Some(address);
@@ -61,13 +61,13 @@ unsafe fn find(
         }
     }
     if let Some(hints) = hints {
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `hints.ai_src_addr` is null or points to a socket address of the family that it names.
         let named = unsafe { read(hints.ai_src_addr) }.map_err(refused)?;
         if info.src.is_none() {
             info.src = named;
         }
         if info.dst.is_none() {
-            // SAFETY: the program's word.
+            // SAFETY: the caller guarantees that `hints.ai_dst_addr` is null or points to a socket address of the family that it names.
             info.dst = unsafe { read(hints.ai_dst_addr) }.map_err(refused)?;
         }
     }
@@ -78,17 +78,17 @@ unsafe fn find(
     Ok(info.give())
 }
 
-/// The first address that the system's resolver knows; its own error number if it knows none.
+/// The first address that the system's resolver returns; its error code if there is none.
 ///
 /// # Safety
-/// As of [`verbena_rdma_getaddrinfo`].
+/// As for [`verbena_rdma_getaddrinfo`].
 unsafe fn resolve(
     node: *const c_char,
     service: *const c_char,
     hints: Option<&rdma_addrinfo>,
     flags: u32,
 ) -> Result<SocketAddr, c_int> {
-    // SAFETY: numbers and pointers, of which zero is a value.
+    // SAFETY: `addrinfo` is a C structure of integers and pointers, for which zeros are valid.
     let mut asked: addrinfo = unsafe { core::mem::zeroed() };
     let family = hints.filter(|_| flags & RAI_FAMILY != 0);
     asked.ai_family = family.map_or(libc::AF_UNSPEC, |hints| hints.ai_family);
@@ -105,27 +105,27 @@ unsafe fn resolve(
         asked.ai_flags |= libc::AI_NUMERICHOST;
     }
     let mut found: *mut addrinfo = ptr::null_mut();
-    // SAFETY: the program's texts, and a place of ours for the answer.
+    // SAFETY: the caller guarantees that `node` and `service` are null or C strings; `asked` and `found` are locals.
     let code = unsafe { getaddrinfo(node, service, &raw const asked, &raw mut found) };
     if code != 0 {
         return Err(code);
     }
-    // SAFETY: the resolver's own list.
+    // SAFETY: `found` is a list that `getaddrinfo` returned and that is not freed yet.
     let mut at = unsafe { found.as_ref() };
     let mut address = None;
     while let Some(one) = at.filter(|_| address.is_none()) {
-        // SAFETY: the resolver's own list.
+        // SAFETY: entries and addresses of the list are valid until `freeaddrinfo`.
         unsafe {
             address = read(one.ai_addr).ok().flatten();
             at = one.ai_next.as_ref();
         }
     }
-    // SAFETY: from the resolver, once.
+    // SAFETY: `found` came from `getaddrinfo`; no reference into the list is used after this.
     unsafe { freeaddrinfo(found) };
     address.ok_or(libc::EAI_NONAME)
 }
 
-/// An answer to be.
+/// The fields of a result.
 struct Info {
     flags: u32,
     qp_type: c_int,
@@ -179,7 +179,7 @@ impl Info {
     }
 }
 
-/// An address that lives until the answer is freed.
+/// An address on the heap that is freed with the result.
 fn copy(address: Option<SocketAddr>) -> (*mut sockaddr, socklen_t) {
     match address {
         Some(address) => {
@@ -190,14 +190,14 @@ fn copy(address: Option<SocketAddr>) -> (*mut sockaddr, socklen_t) {
     }
 }
 
-/// Frees an answer.
+/// Frees a result.
 ///
 /// # Safety
 /// `res` came from [`verbena_rdma_getaddrinfo`] and is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_freeaddrinfo(mut res: *mut rdma_addrinfo) {
     while !res.is_null() {
-        // SAFETY: the program's word: boxed above, with their addresses.
+        // SAFETY: `res` came from `Info::give`, which boxed it and its addresses; the caller does not use them after this call.
         unsafe {
             let info = Box::from_raw(res);
             for address in [info.ai_src_addr, info.ai_dst_addr] {

@@ -1,4 +1,4 @@
-//! What a program says of a connection that it asks for or accepts, and the attributes of the queue pair that follow from it.
+//! The parameters of a connection that a program requests or accepts, and the attributes of the queue pair that follow from them.
 //! Values beyond the adapter's limits are reduced to them; private data is copied.
 
 use core::ffi::c_void;
@@ -9,10 +9,10 @@ use crate::abi::*;
 use crate::errno::Errno;
 use crate::query::READS;
 
-/// How often a request is repeated, where the program cannot say: as often as there is a number for.
+/// The retry count, which programs cannot set: the largest value.
 pub(super) const RETRIES: u8 = 7;
 
-/// The attributes that a managed connection gives its queue pair.
+/// The attributes that a managed connection sets on its queue pair.
 pub(super) const MANAGED: u32 = IBV_QP_PATH_MTU
     | IBV_QP_TIMEOUT
     | IBV_QP_RETRY_CNT
@@ -21,7 +21,7 @@ pub(super) const MANAGED: u32 = IBV_QP_PATH_MTU
     | IBV_QP_MAX_QP_RD_ATOMIC
     | IBV_QP_MAX_DEST_RD_ATOMIC;
 
-/// What a program said of a connection; the usual if it said nothing.
+/// Parameters of a connection; defaults if the program gave none.
 pub(super) struct Asked {
     pub(super) private_data: Vec<u8>,
     pub(super) inbound: u8,
@@ -32,9 +32,9 @@ pub(super) struct Asked {
 
 impl Asked {
     /// # Safety
-    /// `param` is null or the program's.
+    /// `param` is null or valid, and its private data is valid for reads.
     pub(super) unsafe fn new(param: *const rdma_conn_param) -> Result<Asked, Errno> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that `param` is null or valid for reads.
         let Some(param) = (unsafe { param.as_ref() }) else {
             return Ok(Asked {
                 private_data: Vec::new(),
@@ -44,11 +44,11 @@ impl Asked {
                 number: 0,
             });
         };
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that `param.private_data_len` bytes at `param.private_data` are valid for reads.
         let private_data = unsafe { bytes(param.private_data, param.private_data_len)? };
         Ok(Asked {
             private_data,
-            // More than there can be means as many as there can be.
+            // More than the adapter's limit means the limit.
             inbound: param.responder_resources.min(READS),
             outbound: param.initiator_depth.min(READS),
             rnr_retry: param.rnr_retry_count,
@@ -56,7 +56,7 @@ impl Asked {
         })
     }
 
-    /// The attributes of the queue pair that follow from it, and from the connection being managed.
+    /// The attributes of the queue pair that follow from these parameters.
     pub(super) fn attributes(&self, timeout: u8) -> ibv_qp_attr {
         ibv_qp_attr {
             path_mtu: IBV_MTU_4096,
@@ -70,7 +70,7 @@ impl Asked {
         }
     }
 
-    /// What of it counts for datagrams.
+    /// The parameters that apply to datagrams.
     pub(super) fn words(self) -> Words {
         Words {
             private_data: self.private_data,
@@ -80,7 +80,7 @@ impl Asked {
 }
 
 /// # Safety
-/// `data` has `len` bytes.
+/// `data` points to `len` bytes that are valid for reads.
 pub(super) unsafe fn bytes(data: *const c_void, len: u8) -> Result<Vec<u8>, Errno> {
     if len == 0 {
         return Ok(Vec::new());
@@ -88,6 +88,6 @@ pub(super) unsafe fn bytes(data: *const c_void, len: u8) -> Result<Vec<u8>, Errn
     if data.is_null() {
         return Err(Errno::INVAL);
     }
-    // SAFETY: the caller's word.
+    // SAFETY: `data` is not null, so the caller guarantees `len` bytes.
     Ok(unsafe { core::slice::from_raw_parts(data.cast::<u8>(), len.into()) }.to_vec())
 }

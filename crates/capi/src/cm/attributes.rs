@@ -1,5 +1,5 @@
-//! The attributes of a queue pair that a program moves through the states itself, as its identifier knows them.
-//! The connection is made by the manager all the same: the number of the peer is one that cannot be called.
+//! `rdma_init_qp_attr`: attributes for a queue pair that the program moves through the states itself.
+//! The connection manager makes the connection all the same: the peer's number is one that cannot be connected to out of band.
 
 use core::ffi::c_int;
 
@@ -9,30 +9,30 @@ use crate::abi::*;
 use crate::errno::{Errno, minus_one};
 use crate::query::READS;
 
-/// The number that peers of a managed connection are said to have: one that nobody can call.
+/// The number that peers of managed connections have in attributes: it cannot be connected to out of band.
 const PEER: u32 = 1;
 
-/// What a peer that finds no receive is told to wait: 0.64 ms.
+/// The minimum RNR timer: 0.64 ms.
 pub(super) const RNR_TIMER: u8 = 12;
 
 /// The attributes for the next state of a queue pair that the program moves itself.
 ///
 /// # Safety
-/// `id` was made here; the others are the program's.
+/// `id` was created by this library; the others are valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_init_qp_attr(
     id: *mut rdma_cm_id,
     attr: *mut ibv_qp_attr,
     mask: *mut c_int,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `id` is null or was created by this library, and exists during the call.
     let own = unsafe { id::of(id) };
     minus_one(own.and_then(|own| {
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `attr` and `mask` are null or valid for reads and writes.
         let (Some(attr), Some(mask)) = (unsafe { (attr.as_mut(), mask.as_mut()) }) else {
             return Err(Errno::INVAL);
         };
-        // SAFETY: the program's word.
+        // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
         if unsafe { datagram::is_for_datagrams(id) } {
             *mask = datagram::init_attr(attr)? as c_int;
             return Ok(());

@@ -1,5 +1,5 @@
-//! The connection manager's functions as librdmacm forwards them, for Rust tests that do the same.
-//! They promise what the original's manual says. They refuse to be safe: pointers are the caller's word.
+//! The connection manager's functions under the names of librdmacm, which forwards to them; re-exported for Rust tests.
+//! Their contracts are those of the manual pages of librdmacm; pointers are not checked.
 
 pub use super::addrinfo::{
     verbena_rdma_freeaddrinfo as rdma_freeaddrinfo, verbena_rdma_getaddrinfo as rdma_getaddrinfo,

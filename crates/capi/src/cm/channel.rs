@@ -1,6 +1,6 @@
-//! Event channels, and the events that programs take from them.
-//! It promises that an event stays as it is until it is acknowledged, its private data included.
-//! It refuses to make identifiers for requests before somebody takes their events.
+//! Event channels, and the events that programs get from them.
+//! An event and its private data stay unchanged until the event is acknowledged. The identifier of a connection request is created when the
+//! program gets its event, not before.
 
 use core::ffi::c_int;
 use core::ptr;
@@ -12,40 +12,40 @@ use crate::abi::*;
 use crate::errno::{Errno, minus_one, pointer};
 use crate::object::Object;
 
-/// What is ours of a channel.
+/// The library's part of a channel.
 pub(crate) struct Channel {
     pub(crate) events: Arc<Events>,
 }
 
 pub(crate) type Held = Object<rdma_event_channel, Channel>;
 
-/// What is ours of an event that a program holds.
+/// The library's part of an event that a program was given.
 struct Given {
-    /// Whose acknowledgement this is: the identifier's, and the listener's if it came by one.
+    /// Where the acknowledgement counts: for the identifier, and for the listener of a connection request.
     links: [Option<Arc<Link>>; 2],
-    /// The event points at it.
+    /// The event points to it.
     _private_data: Box<[u8]>,
 }
 
 type HeldEvent = Object<rdma_cm_event, Given>;
 
-/// A new channel.
+/// Creates a channel.
 pub(crate) fn create() -> Result<*mut rdma_event_channel, Errno> {
     let events = Arc::new(Events::new()?);
     let fd = events.fd();
     Ok(Held::give(rdma_event_channel { fd }, Channel { events }))
 }
 
-/// What is ours of a channel that a program names.
+/// The library's part of the channel behind this pointer; `EINVAL` for null.
 ///
 /// # Safety
-/// `channel` is null or was made here, and stays while the answer is used.
+/// `channel` is null or was created by this library, and is not destroyed while the result is used.
 pub(crate) unsafe fn of<'a>(channel: *const rdma_event_channel) -> Result<&'a Channel, Errno> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `channel` is null or was created by this library, and exists during the call.
     unsafe { Held::of(channel) }.ok_or(Errno::INVAL)
 }
 
-/// Makes a channel.
+/// Creates a channel.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn verbena_rdma_create_event_channel() -> *mut rdma_event_channel {
     pointer(create())
@@ -54,14 +54,14 @@ pub extern "C-unwind" fn verbena_rdma_create_event_channel() -> *mut rdma_event_
 /// Destroys a channel whose identifiers are gone.
 ///
 /// # Safety
-/// `channel` was made here, and the program does not use it any more.
+/// `channel` was created by this library, and is not used after this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_destroy_event_channel(
     channel: *mut rdma_event_channel,
 ) {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `channel` is null or was created by this library, and exists during the call.
     if unsafe { Held::of(channel) }.is_some() {
-        // SAFETY: as above.
+        // SAFETY: `channel` came from `Held::give`, and the caller does not use it after this call.
         drop(unsafe { Held::take(channel) });
     }
 }
@@ -69,23 +69,23 @@ pub unsafe extern "C-unwind" fn verbena_rdma_destroy_event_channel(
 /// Waits for the next event.
 ///
 /// # Safety
-/// `channel` was made here.
+/// `channel` was created by this library.
 pub(crate) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event, Errno> {
-    // SAFETY: the caller's word. Nothing is held while this waits: the thread may be cancelled.
+    // SAFETY: the caller guarantees that `channel` exists during the call. No lock is held while it waits: the thread may be cancelled.
     let events = unsafe { &*of(channel)?.events };
     loop {
         let event = events.take(|event| event.link.acks.given())?;
-        // SAFETY: an event's identifier is there until it is acknowledged.
+        // SAFETY: an identifier is not destroyed before its events are acknowledged or removed.
         if let Some(given) = unsafe { give(event) } {
             return Ok(given);
         }
     }
 }
 
-/// Turns an event into what its program knows; none for a request whose caller gave up meanwhile.
+/// Turns an event into its C struct; none for a request whose peer closed the connection meanwhile.
 ///
 /// # Safety
-/// The event's identifier is there.
+/// The event's identifier exists.
 unsafe fn give(event: Event) -> Option<*mut rdma_cm_event> {
     let Event {
         link,
@@ -97,14 +97,14 @@ unsafe fn give(event: Event) -> Option<*mut rdma_cm_event> {
     let (subject, listener) = match request {
         None => (link, None),
         Some(request) => {
-            // SAFETY: the caller's word.
+            // SAFETY: the caller guarantees that the listener exists.
             match unsafe { id::for_request(link.id(), request) } {
                 Ok(child) => {
                     child.acks.given();
                     (child, Some(link))
                 }
                 Err(_) => {
-                    // It is refused by being dropped.
+                    // The request was dropped, which rejects it.
                     link.acks.acknowledged(1);
                     return None;
                 }
@@ -126,7 +126,7 @@ unsafe fn give(event: Event) -> Option<*mut rdma_cm_event> {
     Some(HeldEvent::give(c, given))
 }
 
-/// What comes with an event, as its program knows it.
+/// The `param` union of an event, and its private data.
 fn describe(param: Param) -> (Box<[u8]>, rdma_cm_event__param) {
     match param {
         Param::Connection {
@@ -185,7 +185,7 @@ fn address(data: &[u8]) -> *const core::ffi::c_void {
     data.as_ptr().cast()
 }
 
-/// More than a length can say is cut: a peer of another kind may say up to 512 bytes.
+/// Private data of up to 512 bytes can arrive, but the field says at most 255.
 fn length(data: &[u8]) -> u8 {
     u8::try_from(data.len()).unwrap_or(u8::MAX)
 }
@@ -193,7 +193,7 @@ fn length(data: &[u8]) -> u8 {
 /// Waits for the next event of a channel.
 ///
 /// # Safety
-/// `channel` was made here; `event` is the program's.
+/// `channel` was created by this library; `event` is valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_get_cm_event(
     channel: *mut rdma_event_channel,
@@ -202,25 +202,25 @@ pub unsafe extern "C-unwind" fn verbena_rdma_get_cm_event(
     if event.is_null() {
         return minus_one(Err(Errno::INVAL));
     }
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `channel` is null or was created by this library, and exists during the call.
     let next = unsafe { next(channel) };
     minus_one(next.map(|next| {
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `event` is valid for writes.
         unsafe { *event = next };
     }))
 }
 
-/// Acknowledges an event: it is gone, and its identifier can be destroyed.
+/// Acknowledges an event: it is freed, and its identifier can be destroyed.
 ///
 /// # Safety
-/// `event` came from here, and the program does not use it any more.
+/// `event` came from [`verbena_rdma_get_cm_event`], and is not used after this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `event` is null or came from `verbena_rdma_get_cm_event` and was not acknowledged.
     if unsafe { HeldEvent::of(event) }.is_none() {
         return minus_one(Err(Errno::INVAL));
     }
-    // SAFETY: as above.
+    // SAFETY: `event` came from `HeldEvent::give`, and the caller does not use it after this call.
     let given = unsafe { HeldEvent::take(event) };
     for link in given.links.iter().flatten() {
         link.acks.acknowledged(1);

@@ -1,5 +1,5 @@
-//! Connections: asked for, accepted, refused, ended.
-//! It promises one answer to every request and one end to every connection. It refuses private data that no startup frame can carry.
+//! Connections: requested, accepted, rejected, ended. Each request is answered once, and each connection ends once.
+//! Private data that does not fit into an MPA startup frame is refused.
 
 use core::ffi::{c_int, c_void};
 use core::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::errno::{Errno, minus_one};
 use crate::home::{Home, home};
 use crate::qp::{self, Pair, patience};
 
-/// What a connection is made for.
+/// The queue pair that a connection is made for.
 struct Joined<'a> {
     pair: &'a Pair,
     qp: &'a Qp,
@@ -27,7 +27,7 @@ struct Joined<'a> {
 }
 
 impl Id {
-    /// The queue pair of a connection: the identifier's, or one of the program's own.
+    /// The queue pair of a connection: the identifier's, or one that the program created itself and named by number.
     ///
     /// # Safety
     /// `id` is this identifier.
@@ -37,11 +37,11 @@ impl Id {
         asked: &Asked,
         home: &Home,
     ) -> Result<Joined<'a>, Errno> {
-        // SAFETY: the caller's word.
+        // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
         let given = unsafe { (*id).qp };
         let own = given.is_null();
         let c = if own { home.pair(asked.number) } else { given };
-        // SAFETY: a queue pair that is there.
+        // SAFETY: null, or a queue pair of this library that the program does not destroy during this call.
         let pair = unsafe { qp::of(c)? };
         let qp = pair.connection().ok_or(Errno::INVAL)?;
         if own {
@@ -65,7 +65,7 @@ impl Id {
             }
         });
         if !own {
-            // What `ibv_query_qp` shows: the program does not set it itself.
+            // Shown by `ibv_query_qp`; the program does not set these itself.
             pair.note(&asked.attributes(shown), MANAGED);
         }
         home.join(pair.event_number(), &self.link);
@@ -76,24 +76,24 @@ impl Id {
 /// Connects to the peer that was resolved.
 ///
 /// # Safety
-/// `id` was made here; `param` is null or the program's.
+/// `id` was created by this library; `param` is null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_connect(
     id: *mut rdma_cm_id,
     param: *mut rdma_conn_param,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees what `verbena_rdma_connect` requires, for the same arguments.
     minus_one(unsafe { connect(id, param) })
 }
 
 /// # Safety
-/// As of [`verbena_rdma_connect`].
+/// As for [`verbena_rdma_connect`].
 unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<(), Errno> {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `id` is null or was created by this library, and that `param` is null or valid.
     let (own, asked) = unsafe { (id::of(id)?, Asked::new(param)?) };
-    // SAFETY: the program's word.
+    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
     if unsafe { is_for_datagrams(id) } {
-        // SAFETY: the program's word.
+        // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
         return unsafe { own.ask(id, &asked.words()) };
     }
     let (source, peer, asked_before) = {
@@ -102,7 +102,7 @@ unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<
     };
     let peer = peer.filter(|_| !asked_before).ok_or(Errno::INVAL)?;
     let home = home()?;
-    // SAFETY: the program's word.
+    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
     let joined = unsafe { own.joins(id, &asked, &home)? };
     let to = SocketAddr::new(peer.ip(), wire_port(peer.port())?);
     let (link, at) = (own.link.clone(), joined.pair.shown());
@@ -132,38 +132,38 @@ unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<
             own.inner.lock().asked = false;
             return Err(error.into());
         }
-        // The system knows already that nobody is there.
+        // The system has refused at once; the program gets the event as for a later refusal.
         refused(&own.link, &error);
     }
-    // SAFETY: the program's word.
+    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
     unsafe { own.complete(id)? };
-    // SAFETY: the program's word: connected, if nobody else waits for it.
+    // SAFETY: `id` is this identifier. In synchronous mode the connection is established now, and its port is known.
     unsafe { own.note_port(id, joined.pair) };
     Ok(())
 }
 
 impl Id {
-    /// Writes down the port that a connection was made from.
+    /// Stores the port from which the connection was made.
     ///
     /// # Safety
     /// `id` is this identifier.
     unsafe fn note_port(&self, id: *mut rdma_cm_id, pair: &Pair) {
         if let Some(Ok(Some((local, _)))) = pair.connection().map(Qp::ends) {
-            // SAFETY: the caller's word.
+            // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
             unsafe { self.place(id, Some(local), None) };
         }
     }
 }
 
-/// A connection that did not come about.
+/// Reports that a connection could not be made.
 fn refused(link: &Arc<Link>, error: &Error) {
     crate::log::info(|| error.to_string());
     let (kind, status, said) = if let Some(said) = error.rejection() {
-        // The consumer's own reason is in what it said.
+        // 28 is InfiniBand's "consumer reject"; the consumer's own reason is in the private data.
         (RDMA_CM_EVENT_REJECTED, 28, said.to_vec())
     } else {
         match error.os_error() {
-            // Nobody listens: a service that does not exist.
+            // No listener at the port: reported as InfiniBand does for an unknown service.
             Some(libc::ECONNREFUSED) => (RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED, Vec::new()),
             Some(code) => (RDMA_CM_EVENT_UNREACHABLE, -code, Vec::new()),
             None if error.is_tls() => (RDMA_CM_EVENT_REJECTED, -libc::EPROTO, Vec::new()),
@@ -173,31 +173,31 @@ fn refused(link: &Arc<Link>, error: &Error) {
     link.tell(kind, status, Param::said(said));
 }
 
-/// Accepts somebody who came.
+/// Accepts a connection request.
 ///
 /// # Safety
-/// `id` was made here; `param` is null or the program's.
+/// `id` was created by this library; `param` is null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_accept(
     id: *mut rdma_cm_id,
     param: *mut rdma_conn_param,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees what `verbena_rdma_accept` requires, for the same arguments.
     minus_one(unsafe { accept(id, param) })
 }
 
 /// # Safety
-/// As of [`verbena_rdma_accept`].
+/// As for [`verbena_rdma_accept`].
 unsafe fn accept(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<(), Errno> {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `id` is null or was created by this library, and that `param` is null or valid.
     let (own, asked) = unsafe { (id::of(id)?, Asked::new(param)?) };
-    // SAFETY: the program's word.
+    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
     if unsafe { is_for_datagrams(id) } {
-        // SAFETY: the program's word.
+        // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
         return unsafe { own.answer(id, &asked.words()) };
     }
     let home = home()?;
-    // SAFETY: the program's word.
+    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
     let joined = unsafe { own.joins(id, &asked, &home)? };
     let request = own.inner.lock().request.take().ok_or(Errno::INVAL)?;
     let (link, at) = (own.link.clone(), joined.pair.shown());
@@ -213,21 +213,21 @@ unsafe fn accept(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<(
         }
     };
     request.accept_telling(joined.qp, &asked.private_data, done)?;
-    // SAFETY: the program's word.
+    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
     unsafe { own.complete(id) }
 }
 
-/// Refuses somebody who came, with a reason that its program can read.
+/// Rejects a connection request, with private data for the peer.
 ///
 /// # Safety
-/// `id` was made here; `data` has `len` bytes.
+/// `id` was created by this library; `data` points to `len` bytes that are valid for reads.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_reject(
     id: *mut rdma_cm_id,
     data: *const c_void,
     len: u8,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `id` is null or was created by this library, and `len` bytes at `data`.
     let said = unsafe { id::of(id).and_then(|own| Ok((own, bytes(data, len)?))) };
     minus_one(said.and_then(|(own, data)| {
         let mut inner = own.inner.lock();
@@ -242,81 +242,81 @@ pub unsafe extern "C-unwind" fn verbena_rdma_reject(
     }))
 }
 
-/// The same: there are no options of a connection's makers to disagree about.
+/// The same: there are no vendor-specific options to disagree about.
 ///
 /// # Safety
-/// As of [`verbena_rdma_reject`].
+/// As for [`verbena_rdma_reject`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_reject_ece(
     id: *mut rdma_cm_id,
     data: *const c_void,
     len: u8,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees what `verbena_rdma_reject` requires, for the same arguments.
     unsafe { verbena_rdma_reject(id, data, len) }
 }
 
-/// Ends a connection: the peer sees it, and what is not done here is flushed.
+/// Ends a connection: the peer is notified, and outstanding requests are flushed.
 ///
 /// # Safety
-/// `id` was made here.
+/// `id` was created by this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `id` is null or was created by this library.
     minus_one(unsafe { disconnect(id) })
 }
 
 /// # Safety
-/// As of [`verbena_rdma_disconnect`].
+/// As for [`verbena_rdma_disconnect`].
 unsafe fn disconnect(id: *mut rdma_cm_id) -> Result<(), Errno> {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `id` is null or was created by this library, and exists during the call.
     let own = unsafe { id::of(id)? };
-    // SAFETY: the program's word. Datagrams have no connection that could end.
+    // SAFETY: `id` is valid, since `id::of` succeeded. Datagrams have no connection that could end.
     if unsafe { is_for_datagrams(id) } {
         return Err(Errno::INVAL);
     }
-    // SAFETY: the program's word.
+    // SAFETY: `id` is valid, since `id::of` succeeded.
     let c = unsafe { (*id).qp };
     let c = if c.is_null() {
         own.inner.lock().own.ok_or(Errno::INVAL)?
     } else {
         c
     };
-    // SAFETY: a queue pair that is there.
+    // SAFETY: the queue pair of the identifier or of the program exists during this call.
     let pair = unsafe { qp::of(c)? };
     pair.hang_up();
-    // SAFETY: the program waits for this call to change it.
+    // SAFETY: the queue pair exists, and the program does not access its state while this call runs.
     unsafe { (*c).state = IBV_QPS_ERR };
-    // Who waits for each step waits for this one's event, too, if it is to come or there already: the peer may have been first.
+    // In synchronous mode this call waits for its event, if it will come or is there already: the peer may have ended the connection first.
     if own.link.disconnected() || own.link.events().is_rung() {
-        // SAFETY: the program's word.
+        // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
         return unsafe { own.complete(id) };
     }
     Ok(())
 }
 
-/// The program has moved its own queue pair: the connection that was answered begins.
+/// Confirms a connection after the program has moved its own queue pair; the connection is established already.
 ///
 /// # Safety
-/// `id` was made here.
+/// `id` was created by this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_establish(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: the program's word. An identifier with a queue pair of its own is connected without this.
+    // SAFETY: the caller guarantees that `id` is null or was created by this library. Without a queue pair of the program it is `EINVAL`.
     let known = unsafe { id::of(id).map(|own| own.inner.lock().own.is_some()) };
     minus_one(known.and_then(|known| known.then_some(()).ok_or(Errno::INVAL)))
 }
 
-/// Tells the manager of an asynchronous event of a queue pair: it knows.
+/// Reports an asynchronous event of a queue pair to the connection manager, which does not need it.
 ///
 /// # Safety
-/// `id` was made here.
+/// `id` was created by this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_notify(id: *mut rdma_cm_id, _event: u32) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `id` is null or was created by this library, and exists during the call.
     minus_one(unsafe { id::of(id) }.map(|_| ()))
 }
 
-/// Options of a connection's makers: there are none.
+/// Would set vendor-specific options of a connection; not supported.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn verbena_rdma_set_local_ece(
     _id: *mut rdma_cm_id,
@@ -325,7 +325,7 @@ pub extern "C-unwind" fn verbena_rdma_set_local_ece(
     minus_one(Err(Errno::NOSUPP))
 }
 
-/// Options of the peer's maker: there are none.
+/// Vendor-specific options of the peer; not supported.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn verbena_rdma_get_remote_ece(
     _id: *mut rdma_cm_id,

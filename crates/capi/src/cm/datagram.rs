@@ -1,5 +1,5 @@
-//! The port spaces of datagrams: no connections, but questions at a UDP port and answers that say where a queue pair is.
-//! It promises one event for every question and one end to each that is asked. It refuses to disconnect: there is no connection.
+//! Identifiers of the datagram port spaces: there is no connection, but a request at a UDP port and a reply with the queue pair number
+//! (InfiniBand's SIDR). Each request received is one event, and each request sent ends with one event. Disconnecting is `EINVAL`.
 
 use core::ffi::c_int;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -19,36 +19,36 @@ use crate::gids;
 use crate::home::{Home, home};
 use crate::port::{PORT, gid_of};
 
-/// The status of a refusal, as InfiniBand has it for datagram services.
+/// The status of a rejection: SIDR's code.
 const REFUSED: c_int = 2;
 
-/// What an identifier has for datagrams.
+/// The state of an identifier for datagrams.
 #[derive(Default)]
 pub(crate) struct Side {
-    /// Where it was bound to, and where it listens.
+    /// The UDP ports that it is bound to and listens at.
     pub(crate) desks: Vec<Desk>,
     listens: bool,
-    /// Who came, until it is answered.
+    /// A received request, until it is answered.
     pub(crate) question: Option<Question>,
     asking: Option<Asking>,
-    /// Groups that it is in, or wants to be in as soon as it has a queue pair.
+    /// Groups that it has joined, or will join when it has a queue pair.
     pub(crate) groups: Vec<Group>,
 }
 
-/// Its port space is one of datagrams.
+/// Whether the port space of an identifier is one of datagrams.
 ///
 /// # Safety
-/// `id` was made here.
+/// `id` was created by this library.
 pub(crate) unsafe fn is_for_datagrams(id: *const rdma_cm_id) -> bool {
-    // SAFETY: the caller's word; a field that is written once.
+    // SAFETY: the caller guarantees that `id` was created by this library; the field is written once.
     unsafe { (*id).ps != RDMA_PS_TCP }
 }
 
-/// Where a question came in, as its program knows it.
+/// The local address of a request, as its program sees it.
 pub(crate) fn desk_of(question: &Question) -> Result<SocketAddr, Errno> {
     let at = question.local();
     let ip = if at.ip().is_unspecified() {
-        // A desk at all addresses: the one that leads back to who asks.
+        // Received at a wildcard address: the address from which the peer is reached.
         towards(question.peer())?
     } else {
         at.ip()
@@ -56,11 +56,11 @@ pub(crate) fn desk_of(question: &Question) -> Result<SocketAddr, Errno> {
     Ok(SocketAddr::new(ip, spoken_port(at.port())))
 }
 
-/// The device's address to meet a peer at, and its place in the table: the one that the program named if the device has it.
+/// The index and address of the device that are used with a peer: the address that the program named, if the device has it.
 fn ours(home: &Home, named: Option<IpAddr>, peer: IpAddr) -> Result<(u8, IpAddr), Errno> {
     let all = home.device.addresses()?;
     let at = all.iter().position(|ip| Some(*ip) == named);
-    // On one host, peers that know each other by another address meet at the device's all the same.
+    // On one host, peers may know each other by an address that is not the device's; they use the device's all the same.
     let at = at.or_else(|| all.iter().position(|ip| ip.is_ipv4() == peer.is_ipv4()));
     let at = at.unwrap_or(0);
     let address = all.get(at).copied().ok_or(Errno::NODEV)?;
@@ -68,7 +68,7 @@ fn ours(home: &Home, named: Option<IpAddr>, peer: IpAddr) -> Result<(u8, IpAddr)
     Ok((u8::try_from(index).unwrap_or(0), address))
 }
 
-/// The way to a peer or a group.
+/// The address attributes for a peer or a group.
 pub(super) fn way(home: &Home, named: Option<IpAddr>, peer: IpAddr) -> Result<ibv_ah_attr, Errno> {
     let mut attr = ibv_ah_attr::zeroed();
     attr.grh.dgid = gid_of(peer);
@@ -79,15 +79,15 @@ pub(super) fn way(home: &Home, named: Option<IpAddr>, peer: IpAddr) -> Result<ib
     Ok(attr)
 }
 
-/// What a program said.
+/// Parameters of a request or reply.
 pub(super) struct Words {
     pub(super) private_data: Vec<u8>,
-    /// A queue pair of its own.
+    /// The number of a queue pair that the program created itself.
     pub(super) number: u32,
 }
 
 impl Id {
-    /// Takes a UDP port, so that it is known and nobody else's; returns the address with it.
+    /// Binds a UDP port, which is then known and reserved; returns the address with it.
     pub(super) fn take_desk(&self, at: SocketAddr) -> Result<SocketAddr, Errno> {
         let device = home()?.device.clone();
         let wire = SocketAddr::new(at.ip(), wire_port(at.port())?);
@@ -99,14 +99,14 @@ impl Id {
         let both = at.ip() == IpAddr::from([0; 16]) && !inner.options.family_only;
         inner.datagrams.desks.push(desk);
         if both {
-            // Whoever else has the port for IPv4 keeps it.
+            // If the port is taken for IPv4, only IPv6 is bound.
             let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
             inner.datagrams.desks.extend(device.desk(v4).ok());
         }
         Ok(SocketAddr::new(at.ip(), spoken_port(port)))
     }
 
-    /// Everybody who asks is an event from now on.
+    /// Reports each received request as an event from now on.
     pub(super) fn hear_questions(&self, backlog: usize) -> Result<(), Errno> {
         let mut inner = self.inner.lock();
         if inner.datagrams.listens {
@@ -120,7 +120,7 @@ impl Id {
         Ok(())
     }
 
-    /// Asks the peer that was resolved.
+    /// Sends a request to the peer that was resolved.
     ///
     /// # Safety
     /// `id` is this identifier.
@@ -148,7 +148,7 @@ impl Id {
             Err(error) => return Err(error.clone().into()),
             Ok(_) => {}
         }
-        // SAFETY: the caller's word.
+        // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
         unsafe {
             self.complete(id)?;
             if let Ok(local) = asked
@@ -160,12 +160,12 @@ impl Id {
         Ok(())
     }
 
-    /// Answers who came with where the queue pair is.
+    /// Answers a request with the number of the queue pair.
     ///
     /// # Safety
     /// `id` is this identifier.
     pub(super) unsafe fn answer(&self, id: *mut rdma_cm_id, words: &Words) -> Result<(), Errno> {
-        // SAFETY: the caller's word; a queue pair that is there.
+        // SAFETY: `id` is this identifier; its queue pair is null or exists.
         let number = unsafe { (*id).qp.as_ref() }.map_or(words.number, |qp| qp.qp_num);
         let home = home()?;
         let (question, source) = {
@@ -180,14 +180,14 @@ impl Id {
             address,
         };
         question.accept(at, &words.private_data)?;
-        // There is no event to wait for: nobody says that the answer arrived.
-        // SAFETY: the caller's word.
+        // There is no event to wait for: a reply is not acknowledged.
+        // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
         unsafe { self.forget_step(id) };
         Ok(())
     }
 }
 
-/// Tells of somebody who asks.
+/// Reports a received request.
 fn came(link: &Arc<Link>, question: Question) {
     let param = Param::Datagram {
         private_data: question.private_data().to_vec(),
@@ -199,7 +199,7 @@ fn came(link: &Arc<Link>, question: Question) {
     link.put(RDMA_CM_EVENT_CONNECT_REQUEST, 0, param, comer);
 }
 
-/// Tells how a question ended.
+/// Reports the result of a sent request.
 fn answered(
     link: &Arc<Link>,
     home: &Home,
@@ -223,11 +223,11 @@ fn answered(
     }
 }
 
-/// A question without an answer, or with one that is no.
+/// Reports a request without a reply, or with a rejection.
 fn unanswered(link: &Arc<Link>, error: &Error) {
     crate::log::info(|| error.to_string());
     let (status, private_data) = match (error.rejection(), error.os_error()) {
-        // InfiniBand's datagram services know no other word for it.
+        // SIDR has no other status for it.
         (Some(said), _) => (REFUSED, said.to_vec()),
         (None, Some(code)) => (-code, Vec::new()),
         (None, None) => (-libc::ETIMEDOUT, Vec::new()),
@@ -241,7 +241,7 @@ fn unanswered(link: &Arc<Link>, error: &Error) {
     link.tell(RDMA_CM_EVENT_UNREACHABLE, status, param);
 }
 
-/// The attributes for the next state of a queue pair that the program moves itself; the mask of those that count.
+/// The attributes for the next state of a queue pair that the program moves itself; returns their mask.
 pub(super) fn init_attr(attr: &mut ibv_qp_attr) -> Result<u32, Errno> {
     match attr.qp_state {
         IBV_QPS_INIT => {
@@ -259,12 +259,12 @@ pub(super) fn init_attr(attr: &mut ibv_qp_attr) -> Result<u32, Errno> {
     }
 }
 
-/// What an identifier has, if it is one for datagrams.
+/// The library's part of an identifier, if its port space is one of datagrams.
 ///
 /// # Safety
-/// `id` was made here.
+/// `id` was created by this library.
 pub(super) unsafe fn of<'a>(id: *mut rdma_cm_id) -> Result<&'a Id, Errno> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `id` is null or was created by this library; it is not null where its field is read.
     unsafe {
         let own = id::of(id)?;
         is_for_datagrams(id).then_some(own).ok_or(Errno::INVAL)

@@ -1,6 +1,5 @@
-//! The devices of the connection manager: the one there is, opened once for all identifiers of the process.
-//! It promises that identifiers share a context and a domain, as they do in the original. It refuses to close it: programs may
-//! hold it for ever.
+//! The device list of the connection manager: one context and domain, opened once and shared by all identifiers of the process, as in the
+//! original. They are never closed, since programs may keep them.
 
 use core::ffi::c_int;
 use core::ptr;
@@ -9,7 +8,7 @@ use crate::abi::*;
 use crate::errno::{Errno, pointer};
 use crate::home;
 
-/// The context and the domain that identifiers have.
+/// The context and domain of identifiers.
 pub(crate) fn common() -> Result<(*mut ibv_context, *mut ibv_pd), Errno> {
     home::common()
 }
@@ -17,7 +16,7 @@ pub(crate) fn common() -> Result<(*mut ibv_context, *mut ibv_pd), Errno> {
 /// Lists the contexts of all devices.
 ///
 /// # Safety
-/// `count` is null or the program's.
+/// `count` is null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_get_devices(
     count: *mut c_int,
@@ -27,20 +26,20 @@ pub unsafe extern "C-unwind" fn verbena_rdma_get_devices(
         Box::into_raw(list).cast::<*mut ibv_context>()
     });
     if !count.is_null() {
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `count` is valid for writes.
         unsafe { *count = c_int::from(all.is_ok()) };
     }
     pointer(all)
 }
 
-/// Forgets a list of devices; they stay open.
+/// Frees a list of devices; they stay open.
 ///
 /// # Safety
 /// `list` came from [`verbena_rdma_get_devices`] and is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_free_devices(list: *mut *mut ibv_context) {
     if !list.is_null() {
-        // SAFETY: the program's word: an array of two, made above.
+        // SAFETY: the caller guarantees that `list` came from `verbena_rdma_get_devices`, which boxed an array of two.
         drop(unsafe { Box::from_raw(list.cast::<[*mut ibv_context; 2]>()) });
     }
 }

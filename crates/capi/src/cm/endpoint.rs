@@ -1,5 +1,5 @@
-//! Endpoints: an identifier, its address and its queue pair made in one call, for programs that wait for each step.
-//! It promises that a listener's connections get queue pairs like the one it was told of. It refuses nothing that its parts do not.
+//! Endpoints: an identifier, its address and its queue pair created in one call, for programs that use the synchronous mode.
+//! Connections of a listening endpoint get queue pairs with the attributes that it was created with.
 
 use core::ffi::c_int;
 
@@ -8,10 +8,10 @@ use super::{channel, qp, resolve};
 use crate::abi::*;
 use crate::errno::{Errno, minus_one};
 
-/// Makes an endpoint.
+/// Creates an endpoint.
 ///
 /// # Safety
-/// `res` is a result of `rdma_getaddrinfo`; the others are null or the program's.
+/// `res` is null or came from `rdma_getaddrinfo`; `id` is valid for writes; `pd` and `attr` are null or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_create_ep(
     id: *mut *mut rdma_cm_id,
@@ -19,7 +19,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_create_ep(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees the pointers above; `made` is an identifier that this call has created.
     minus_one(unsafe {
         res.as_ref().ok_or(Errno::INVAL).and_then(|res| {
             let made = id::create(
@@ -42,14 +42,14 @@ pub unsafe extern "C-unwind" fn verbena_rdma_create_ep(
 }
 
 /// # Safety
-/// As of [`verbena_rdma_create_ep`].
+/// `id` was created by this library; the rest as for [`verbena_rdma_create_ep`].
 unsafe fn furnish(
     id: *mut rdma_cm_id,
     res: &rdma_addrinfo,
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> Result<(), Errno> {
-    // SAFETY: the program's word, all along.
+    // SAFETY: `id` was created by this library; the caller guarantees that the addresses of `res`, `pd` and `attr` are null or valid.
     unsafe {
         let own = id::of(id)?;
         if res.ai_flags as u32 & RAI_PASSIVE != 0 {
@@ -75,10 +75,10 @@ unsafe fn furnish(
 /// Destroys an endpoint with its queue pair.
 ///
 /// # Safety
-/// `id` was made here, and the program does not use it any more.
+/// `id` was created by this library, and is not used after this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_destroy_ep(id: *mut rdma_cm_id) {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `id` was created by this library and is not used after this call.
     unsafe {
         qp::verbena_rdma_destroy_qp(id);
         qp::verbena_rdma_destroy_srq(id);
@@ -86,23 +86,23 @@ pub unsafe extern "C-unwind" fn verbena_rdma_destroy_ep(id: *mut rdma_cm_id) {
     }
 }
 
-/// Waits for somebody to come, and makes an identifier, and a queue pair if the listener was told of one.
+/// Waits for a connection request, and creates an identifier, with a queue pair if the listener was created with attributes for it.
 ///
 /// # Safety
-/// `listen` was made here; `id` is the program's.
+/// `listen` was created by this library; `id` is valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_get_request(
     listen: *mut rdma_cm_id,
     id: *mut *mut rdma_cm_id,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `listen` is null or was created by this library, and that `id` is valid for writes.
     minus_one(unsafe { get_request(listen, id) })
 }
 
 /// # Safety
-/// As of [`verbena_rdma_get_request`].
+/// As for [`verbena_rdma_get_request`].
 unsafe fn get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> Result<(), Errno> {
-    // SAFETY: the program's word, all along.
+    // SAFETY: as above; the event and its identifier are valid until the event is acknowledged, and `child` is not known to the program yet.
     unsafe {
         let own = id::of(listen)?;
         if !own.sync.load(core::sync::atomic::Ordering::Acquire) {
@@ -114,7 +114,7 @@ unsafe fn get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> Resu
             channel::verbena_rdma_ack_cm_event(event);
             return Err(Errno::INVAL);
         }
-        // From here on the newcomer waits for its own steps; its event is the first of them.
+        // The new identifier is synchronous from now on; the request is the event of its first step.
         id::migrate(child, core::ptr::null_mut())?;
         (*child).event = event;
         let template = own.inner.lock().endpoint;

@@ -1,6 +1,6 @@
-//! Identifiers of the connection manager: what a program holds of a connection, a listener or a datagram service.
-//! It promises that an identifier without a channel waits for each step itself, and that destroying one waits until its events
-//! are acknowledged. It refuses to own what the program made with it: queue pairs go before it.
+//! Identifiers of the connection manager: connections, listeners and datagram services.
+//! An identifier without a channel is synchronous: each call waits for its event. Destroying an identifier waits until its events are
+//! acknowledged; queue pairs that the program created with it must be destroyed before.
 
 use core::ffi::{c_int, c_void};
 use core::net::{IpAddr, SocketAddr};
@@ -22,62 +22,62 @@ use crate::errno::{Errno, minus_one};
 use crate::object::Object;
 use crate::port::{PORT, gid_of};
 
-/// What is ours of an identifier.
+/// The library's part of a identifier.
 pub(crate) struct Id {
     pub(crate) link: Arc<Link>,
-    /// It has a channel of its own, and every call waits for its event.
+    /// Synchronous: it has a channel of its own, and every call waits for its event.
     pub(crate) sync: AtomicBool,
     pub(crate) inner: Mutex<Inner>,
 }
 
-/// What of it changes.
+/// The mutable part.
 #[derive(Default)]
 pub(crate) struct Inner {
-    /// Addresses that were taken, before it listens.
+    /// Ports that are bound and do not listen yet.
     pub(crate) berths: Vec<Berth>,
     pub(crate) listeners: Vec<Arc<Listener>>,
-    /// Where it was bound to, as the program knows it.
+    /// The address that it is bound to, as the program sees it.
     pub(crate) bound: Option<SocketAddr>,
-    /// The address of ours that is dialled from.
+    /// The local address to connect from.
     pub(crate) source: Option<IpAddr>,
     pub(crate) peer: Option<SocketAddr>,
-    /// Who came, until it is answered.
+    /// A connection request, until it is answered.
     pub(crate) request: Option<Request>,
     pub(crate) options: Options,
-    /// What it has if its port space is one of datagrams.
+    /// State for the datagram port spaces.
     pub(crate) datagrams: Side,
-    /// What queue pairs of a listener's connections shall be like.
+    /// Attributes for the queue pairs of a listener's connections.
     pub(crate) endpoint: Option<Template>,
-    /// The way to the peer; the identifier points at it.
+    /// The path to the peer; the identifier points to it.
     pub(crate) path: Option<Box<ibv_sa_path_rec>>,
-    /// A queue pair of the program's own that was connected, and what the peer said to it.
+    /// A queue pair that the program created itself and connected.
     pub(crate) own: Option<*mut ibv_qp>,
-    /// A connection was asked for: there is one in an identifier's life.
+    /// A connection was requested: an identifier does that once.
     pub(crate) asked: bool,
 }
 
-/// A queue pair to be made for each connection.
+/// Domain and attributes of a queue pair to create for each connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Template {
     pub(crate) pd: *mut ibv_pd,
     pub(crate) attr: ibv_qp_init_attr,
 }
 
-// SAFETY: addresses that only the program follows, beside handles that may be used from anywhere.
+// SAFETY: the raw pointers are passed back to calls that any thread may make; the handles may be used by any thread.
 unsafe impl Send for Inner {}
 
 pub(crate) type Held = Object<rdma_cm_id, Id>;
 
-/// What is ours of an identifier that a program names.
+/// The library's part of a identifier that a program names.
 ///
 /// # Safety
-/// `id` is null or was made here, and stays while the answer is used.
+/// `id` is null or was created by this library, and is not destroyed while the result is used.
 pub(crate) unsafe fn of<'a>(id: *const rdma_cm_id) -> Result<&'a Id, Errno> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `id` is null or was created by this library, and exists during the call.
     unsafe { Held::of(id) }.ok_or(Errno::INVAL)
 }
 
-/// What an identifier begins with.
+/// Parameters of an identifier to create.
 struct Wanted {
     channel: *mut rdma_event_channel,
     sync: bool,
@@ -87,9 +87,9 @@ struct Wanted {
 }
 
 /// # Safety
-/// The channel was made here.
+/// `wanted.channel` is null or was created by this library.
 unsafe fn make(wanted: &Wanted, inner: Inner) -> Result<*mut rdma_cm_id, Errno> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `wanted.channel` is null or was created by this library, and exists during the call.
     let events = unsafe { channel::of(wanted.channel)? }.events.clone();
     let place = Held::room();
     let link = Link::new(place.at(), events);
@@ -108,18 +108,18 @@ unsafe fn make(wanted: &Wanted, inner: Inner) -> Result<*mut rdma_cm_id, Errno> 
     Ok(place.fill(c, id))
 }
 
-/// The kind of queue pair that goes with a port space.
+/// The queue pair type of a port space.
 fn kind_of(ps: u32) -> Result<u32, Errno> {
     match ps {
         RDMA_PS_TCP => Ok(IBV_QPT_RC),
         RDMA_PS_UDP | RDMA_PS_IPOIB => Ok(IBV_QPT_UD),
-        // InfiniBand's own services need InfiniBand's own addresses.
+        // InfiniBand's own port space needs its addressing.
         _ => Err(Errno::NOSUPP),
     }
 }
 
 /// # Safety
-/// `channel` is null or was made here.
+/// `channel` is null or was created by this library.
 pub(crate) unsafe fn create(
     channel: *mut rdma_event_channel,
     context: *mut c_void,
@@ -135,24 +135,24 @@ pub(crate) unsafe fn create(
         ps,
         qp_type,
     };
-    // SAFETY: the program's word.
+    // SAFETY: the channel was created above, or the caller guarantees that it was created by this library.
     let made = unsafe { make(&wanted, Inner::default()) };
     if made.is_err() && sync {
-        // SAFETY: just made, and nobody else has it.
+        // SAFETY: the channel was created above, and has no identifier.
         unsafe { channel::verbena_rdma_destroy_event_channel(channel) };
     }
     made
 }
 
-/// An identifier for somebody who came: it has the listener's channel until it is moved to another.
+/// The identifier of a connection request: it has the listener's channel until it is migrated.
 ///
 /// # Safety
-/// `listener` was made here, and stays.
+/// `listener` was created by this library and exists during the call.
 pub(crate) unsafe fn for_request(
     listener: *mut rdma_cm_id,
     comer: Comer,
 ) -> Result<Arc<Link>, Errno> {
-    // SAFETY: the caller's word; fields that are written before it listens.
+    // SAFETY: the caller guarantees that `listener` exists; these fields are written before it listens.
     let (ps, context, channel, qp_type) = unsafe {
         let l = &*listener;
         (l.ps, l.context, l.channel, l.qp_type)
@@ -165,11 +165,11 @@ pub(crate) unsafe fn for_request(
         qp_type,
     };
     let mut inner = Inner::default();
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `listener` exists.
     inner.options.service = unsafe { of(listener)? }.inner.lock().options.service;
     let (local, peer) = match comer {
         Comer::Request(request, waits) => {
-            // Another one may come in its place.
+            // Another request may wait in its place.
             drop(waits);
             let ends = (request.local()?, request.peer());
             inner.request = Some(request);
@@ -181,9 +181,9 @@ pub(crate) unsafe fn for_request(
             ends
         }
     };
-    // SAFETY: the caller's word.
+    // SAFETY: the channel is the listener's, which was created by this library.
     let id = unsafe { make(&wanted, inner)? };
-    // SAFETY: just made.
+    // SAFETY: `id` was created above.
     unsafe {
         let own = of(id)?;
         own.place(id, Some(local), Some(peer));
@@ -193,7 +193,7 @@ pub(crate) unsafe fn for_request(
 }
 
 impl Id {
-    /// Writes down both ends, where the program looks for them.
+    /// Stores local and peer address where the program reads them.
     ///
     /// # Safety
     /// `id` is this identifier.
@@ -204,7 +204,7 @@ impl Id {
         peer: Option<SocketAddr>,
     ) {
         let mut inner = self.inner.lock();
-        // SAFETY: the caller's word; the program looks at it after the event, or the return, that follows.
+        // SAFETY: `id` is this identifier. The program reads these fields after the event, or the return, that follows.
         let addr = unsafe { &mut (*id).route.addr };
         if let Some(local) = local {
             inner.source = (!local.ip().is_unspecified()).then_some(local.ip());
@@ -219,13 +219,13 @@ impl Id {
         addr.addr.ibaddr.pkey = u16::MAX;
     }
 
-    /// It has a device from now on.
+    /// Sets the device of the identifier, if it has none.
     ///
     /// # Safety
     /// `id` is this identifier.
     pub(crate) unsafe fn open(&self, id: *mut rdma_cm_id) -> Result<(), Errno> {
         let (verbs, pd) = devices::common()?;
-        // SAFETY: the caller's word.
+        // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
         unsafe {
             if (*id).verbs.is_null() {
                 // SAFETY: the common context is never closed.
@@ -238,7 +238,7 @@ impl Id {
         Ok(())
     }
 
-    /// Waits for the event of a step, if nobody else does.
+    /// In synchronous mode, waits for the event of a step and returns its status.
     ///
     /// # Safety
     /// `id` is this identifier.
@@ -246,7 +246,7 @@ impl Id {
         if !self.sync.load(Ordering::Acquire) {
             return Ok(());
         }
-        // SAFETY: the caller's word; an identifier without a channel is used by one thread.
+        // SAFETY: `id` is this identifier; a synchronous identifier is used by one thread at a time.
         unsafe {
             self.forget_event(id);
             let event = channel::next((*id).channel)?;
@@ -260,13 +260,13 @@ impl Id {
         }
     }
 
-    /// A step that has no event is done: that of the last one is not needed any more.
+    /// In synchronous mode, finishes a step that has no event: acknowledges the event of the step before.
     ///
     /// # Safety
     /// `id` is this identifier.
     pub(crate) unsafe fn forget_step(&self, id: *mut rdma_cm_id) {
         if self.sync.load(Ordering::Acquire) {
-            // SAFETY: the caller's word.
+            // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
             unsafe { self.forget_event(id) };
         }
     }
@@ -274,9 +274,9 @@ impl Id {
     /// Acknowledges the event of the last step.
     ///
     /// # Safety
-    /// `id` is this identifier, and it has a channel of its own.
+    /// `id` is this identifier, and it is synchronous.
     unsafe fn forget_event(&self, id: *mut rdma_cm_id) {
-        // SAFETY: the caller's word.
+        // SAFETY: `id` is this identifier; `event` is null or was stored by `complete` and not acknowledged.
         unsafe {
             let event = core::mem::replace(&mut (*id).event, ptr::null_mut());
             if !event.is_null() {
@@ -286,10 +286,10 @@ impl Id {
     }
 }
 
-/// Makes an identifier.
+/// Creates an identifier.
 ///
 /// # Safety
-/// `channel` is null or was made here; `id` is the program's.
+/// `channel` is null or was created by this library; `id` is valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_create_id(
     channel: *mut rdma_event_channel,
@@ -297,10 +297,10 @@ pub unsafe extern "C-unwind" fn verbena_rdma_create_id(
     context: *mut c_void,
     ps: u32,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `channel` is null or was created by this library.
     let made = unsafe { create(channel, context, ps) };
     minus_one(made.map(|made| {
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `id` is valid for writes.
         unsafe { *id = made };
     }))
 }
@@ -308,18 +308,18 @@ pub unsafe extern "C-unwind" fn verbena_rdma_create_id(
 /// Destroys an identifier.
 ///
 /// # Safety
-/// `id` was made here, and the program does not use it any more.
+/// `id` was created by this library, and is not used after this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `id` is null or was created by this library, and exists during the call.
     let own = match unsafe { of(id) } {
         Ok(own) => own,
         Err(errno) => return minus_one(Err(errno)),
     };
     let before = core::mem::take(&mut *own.inner.lock());
-    // Nobody comes any more, and who came without an answer is refused.
+    // Listeners are closed, and a request without an answer is rejected.
     drop(before);
-    // SAFETY: the program's word.
+    // SAFETY: `id` is valid, since `of` succeeded, and the caller does not use it after this call; a synchronous identifier owns its channel.
     unsafe {
         let sync = own.sync.load(Ordering::Acquire);
         if sync {
@@ -335,26 +335,26 @@ pub unsafe extern "C-unwind" fn verbena_rdma_destroy_id(id: *mut rdma_cm_id) -> 
     0
 }
 
-/// Moves an identifier to another channel, or to none.
+/// Moves an identifier to another channel, or makes it synchronous.
 ///
 /// # Safety
-/// `id` was made here; `channel` is null or was made here.
+/// `id` was created by this library; `channel` is null or was created by this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_migrate_id(
     id: *mut rdma_cm_id,
     channel: *mut rdma_event_channel,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `id` and `channel` are null or were created by this library.
     minus_one(unsafe { migrate(id, channel) })
 }
 
 /// # Safety
-/// As of [`verbena_rdma_migrate_id`].
+/// As for [`verbena_rdma_migrate_id`].
 pub(crate) unsafe fn migrate(
     id: *mut rdma_cm_id,
     channel: *mut rdma_event_channel,
 ) -> Result<(), Errno> {
-    // SAFETY: the program's word.
+    // SAFETY: as above; the channel of a synchronous identifier is its own, and not used after the move.
     unsafe {
         let own = of(id)?;
         let sync = channel.is_null();

@@ -1,6 +1,6 @@
-//! What an identifier shares with its events and with whoever causes them: where to tell, and whether anybody still wants to know.
-//! It promises that nothing is told of an identifier that goes, that a connection ends once, and that who destroys an
-//! identifier can wait until its events are acknowledged. It refuses to follow the identifier's address: the program does.
+//! The part of an identifier that is shared with its queued events and with the adapter's callbacks: where its events go.
+//! No event is added for an identifier that is being destroyed; a connection is reported as ended once, and after it was reported as
+//! established. The identifier's address is not dereferenced here.
 
 use core::ffi::{c_int, c_void};
 use core::net::IpAddr;
@@ -14,25 +14,25 @@ use super::timewait::Timewait;
 use crate::abi::*;
 use crate::mailbox::{Acks, Mailbox};
 
-/// What comes with an event.
+/// The parameters of an event.
 pub(crate) enum Param {
-    /// Nothing but the connection's numbers.
+    /// Of a connection.
     Connection {
         private_data: Vec<u8>,
-        /// Reads and atomics that the peer wants of us, and that it serves.
+        /// Reads and atomics that the peer requests of us, and that it serves.
         depths: (u8, u8),
     },
-    /// Where datagrams go.
+    /// The destination of datagrams.
     Datagram {
         private_data: Vec<u8>,
         address: ibv_ah_attr,
         number: u32,
         key: u32,
     },
-    /// Where datagrams for a group go.
+    /// The destination of datagrams to a group.
     Group {
         ip: IpAddr,
-        /// What the program said when it joined.
+        /// The context argument of the join.
         context: Given,
         address: ibv_ah_attr,
         number: u32,
@@ -40,23 +40,23 @@ pub(crate) enum Param {
     },
 }
 
-/// A word of the program's, which only it follows.
+/// A pointer that the program passed and gets back; it is not dereferenced.
 #[derive(Clone, Copy)]
 pub(crate) struct Given(pub(crate) *mut c_void);
 
-/// Somebody who came.
+/// A received request.
 pub(crate) enum Comer {
-    /// For a connection; it is one of those who wait until its event is taken.
+    /// For a connection; counts as waiting until its event is taken.
     Request(Request, Waits),
     /// For datagrams.
     Question(Question),
 }
 
-/// A place among the requests that may wait; given back when it is dropped.
+/// Counts one request as waiting, until it is dropped.
 pub(crate) struct Waits(Arc<AtomicUsize>);
 
 impl Waits {
-    /// None if as many wait as may.
+    /// None if `most` wait already.
     pub(crate) fn new(waiting: &Arc<AtomicUsize>, most: usize) -> Option<Waits> {
         let more = |n: usize| (n < most).then_some(n + 1);
         let free = waiting.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more);
@@ -70,16 +70,16 @@ impl Drop for Waits {
     }
 }
 
-/// How far a connection is, as its program was told.
+/// What the program was told of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Told {
-    /// Nothing yet, or that there is none.
+    /// Nothing yet, or that it failed.
     Nothing,
-    /// Nothing yet, but its end was seen already: whoever notices it may be faster than whoever began it.
+    /// Nothing yet, but its end was seen: the thread that notices it may be faster than the one that reports the beginning.
     Short,
-    /// That it is there.
+    /// That it is established.
     Beginning,
-    /// That it is over.
+    /// That it has ended.
     End,
 }
 
@@ -97,42 +97,42 @@ impl Param {
     }
 }
 
-/// An event on its way to a program.
+/// An event that the program has not taken yet.
 pub(crate) struct Event {
     pub(crate) link: Arc<Link>,
     pub(crate) kind: u32,
     pub(crate) status: c_int,
     pub(crate) param: Param,
-    /// Somebody came: an identifier is made for it when the program takes the event.
+    /// For a connection request: its identifier is created when the program takes the event.
     pub(crate) request: Option<Comer>,
 }
 
-// SAFETY: numbers, bytes and handles that may be used from anywhere; the one struct of C in it has no pointers, and only
-// its program follows the one it gave.
+// SAFETY: integers, bytes and handles that may be used by any thread; the C struct in it has no pointers, and the pointer of `Given` is not
+// dereferenced.
 unsafe impl Send for Event {}
 
-/// Where events of several identifiers arrive.
+/// The events of a channel.
 pub(crate) type Events = Mailbox<Event>;
 
-/// What an identifier shares.
+/// The shared part of an identifier.
 pub(crate) struct Link {
     id: Address,
     /// Changed when the identifier moves to another channel.
     events: Mutex<Arc<Events>>,
     gone: AtomicBool,
-    /// It is told when the device fails.
+    /// Registered to be notified when the device fails.
     pub(crate) bound: AtomicBool,
     pub(crate) acks: Acks,
     told: Mutex<Told>,
-    /// Where the time after an end is kept, if it is.
+    /// Reports the end of the time wait, if the personality has one.
     after: OnceLock<Arc<Timewait>>,
 }
 
 struct Address(*mut rdma_cm_id);
 
-// SAFETY: an address that only the program follows.
+// SAFETY: the pointer is not dereferenced here; it is returned to calls that the program makes.
 unsafe impl Send for Address {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Address {}
 
 impl Link {
@@ -148,7 +148,7 @@ impl Link {
         })
     }
 
-    /// The identifier, as its program knows it.
+    /// The address of the identifier.
     pub(crate) fn id(&self) -> *mut rdma_cm_id {
         self.id.0
     }
@@ -157,7 +157,7 @@ impl Link {
         self.events.lock().clone()
     }
 
-    /// Tells of something.
+    /// Adds an event.
     pub(crate) fn tell(self: &Arc<Link>, kind: u32, status: c_int, param: Param) {
         self.put(kind, status, param, None);
     }
@@ -176,24 +176,24 @@ impl Link {
             param,
             request,
         };
-        // Under the lock that moving takes: an event must not arrive where the identifier is no more.
+        // Under the lock that `migrate` takes: an event must not be added to the channel that the identifier has left.
         let events = self.events.lock();
         events.put_if(event, || !self.gone.load(Ordering::Relaxed));
     }
 
-    /// The connection is there; if it is over already, that is told after it.
+    /// Reports that the connection is established, and, if it has ended already, its end after that.
     pub(crate) fn established(self: &Arc<Link>, kind: u32, param: Param) {
         let mut told = self.told.lock();
         let over = *told == Told::Short;
         *told = if over { Told::End } else { Told::Beginning };
-        // Under the lock: the end must not be told before the beginning.
+        // Under the lock: the end must not be reported before the beginning.
         self.tell(kind, 0, param);
         if over {
             self.tell_end();
         }
     }
 
-    /// An end of this identifier's connection is followed by the end of the time after it.
+    /// Makes the end of the connection be followed by the event of the time wait.
     pub(crate) fn lingers(&self, after: &Arc<Timewait>) {
         self.after.get_or_init(|| after.clone());
     }
@@ -205,7 +205,7 @@ impl Link {
         }
     }
 
-    /// The connection is over; true if that was news.
+    /// Reports the end of the connection; true if that was not reported before.
     pub(crate) fn disconnected(self: &Arc<Link>) -> bool {
         let mut told = self.told.lock();
         match *told {
@@ -220,7 +220,7 @@ impl Link {
         false
     }
 
-    /// Events go elsewhere from now on, those that wait included.
+    /// Moves to another channel, with the events that are queued.
     pub(crate) fn migrate(&self, to: &Arc<Events>) {
         let mut events = self.events.lock();
         if Arc::ptr_eq(&events, to) {
@@ -233,7 +233,7 @@ impl Link {
         *events = to.clone();
     }
 
-    /// A group was left: nobody is told of it any more.
+    /// A group was left: its queued events are removed.
     pub(crate) fn forget_group(&self, left: IpAddr) {
         let events = self.events.lock();
         let waiting = events.withdraw(|event| {
@@ -244,10 +244,10 @@ impl Link {
         drop(waiting);
     }
 
-    /// The identifier goes: what waits is dropped, and what its program was given is acknowledged.
+    /// The identifier is being destroyed: removes its queued events, and waits until those that the program was given are acknowledged.
     pub(crate) fn close(&self) {
         let events = self.events();
-        // Dropped without the lock: a request that is refused by that has locks of its own.
+        // Dropped without the lock: dropping a request rejects it, which takes locks of its own.
         let waiting = events.withdraw_and(
             |event| core::ptr::eq(&raw const *event.link, self),
             || self.gone.store(true, Ordering::Relaxed),

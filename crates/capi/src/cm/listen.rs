@@ -1,6 +1,5 @@
-//! Listening: an identifier that others come to.
-//! It promises an event for everybody who comes, and an answer to everybody: whoever is not accepted when the listener goes is refused.
-//! It refuses more waiting requests than the program asked for.
+//! Listeners: each connection request is one event, in the order of arrival, and is answered once.
+//! Requests that are not answered when the listener is destroyed are rejected, and so are those beyond the backlog.
 
 use core::ffi::c_int;
 use core::net::{Ipv4Addr, SocketAddr};
@@ -16,37 +15,37 @@ use super::link::{Comer, Link, Param, Waits};
 use crate::abi::*;
 use crate::errno::{Errno, minus_one};
 
-/// Requests that wait for an answer if the program does not say how many.
+/// The backlog if the program gives none.
 const BACKLOG: usize = 128;
-/// Requests that wait for an answer at most, whatever the program says.
+/// The largest backlog.
 const MOST: usize = 4096;
 
 /// Listens.
 ///
 /// # Safety
-/// `id` was made here.
+/// `id` was created by this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `id` is null or was created by this library.
     minus_one(unsafe { listen(id, backlog) })
 }
 
 /// # Safety
-/// As of [`verbena_rdma_listen`].
+/// As for [`verbena_rdma_listen`].
 unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), Errno> {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `id` is null or was created by this library, and exists during the call.
     let own = unsafe { id::of(id)? };
     if own.inner.lock().bound.is_none() {
         let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
         let any = super::address::storage(any);
-        // SAFETY: an address of ours.
+        // SAFETY: `id` is valid, since `id::of` succeeded; the address is a local.
         unsafe { super::resolve::bind(id, (&raw const any).cast())? };
     }
     let backlog = match usize::try_from(backlog) {
         Ok(0) | Err(_) => BACKLOG,
         Ok(n) => n.min(MOST),
     };
-    // SAFETY: the program's word.
+    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
     if unsafe { is_for_datagrams(id) } {
         own.hear_questions(backlog)
     } else {
@@ -71,23 +70,23 @@ impl Id {
             let (weak, link, theirs) = (Arc::downgrade(&listener), self.link.clone(), room.clone());
             listener.on_request(Arc::new(move || hear(&weak, &link, &theirs)));
             inner.listeners.push(listener.clone());
-            // Who came before anybody was told.
+            // Requests that arrived before the callback was set.
             hear(&Arc::downgrade(&listener), &self.link, &room);
         }
         Ok(())
     }
 }
 
-/// How many wait for the program to look at them, and how many may.
+/// How many requests wait to be taken by the program, and how many may.
 #[derive(Clone)]
 struct Room {
     waiting: Arc<AtomicUsize>,
     most: usize,
-    /// Held by the thread that tells of them: requests are told in the order in which they came.
+    /// Held by the thread that reports requests, so that their order is kept.
     hearing: Arc<Mutex<()>>,
 }
 
-/// Tells of everybody who came.
+/// Reports all requests that have arrived.
 fn hear(listener: &Weak<Listener>, link: &Arc<Link>, room: &Room) {
     let Some(listener) = listener.upgrade() else {
         return;

@@ -1,5 +1,5 @@
-//! Groups of datagram receivers, joined by address.
-//! It promises that an identifier's queue pair hears the groups it joined, whichever was first. It refuses addresses that are no group.
+//! Multicast groups of identifiers. The queue pair of an identifier receives from the groups it has joined, whether it was created
+//! before or after the join. Addresses that are no multicast address are `EINVAL`.
 
 use core::ffi::{c_int, c_void};
 use core::net::IpAddr;
@@ -15,34 +15,34 @@ use crate::errno::{Errno, minus_one};
 use crate::home::home;
 use crate::qp;
 
-/// The queue pair that everybody in a group is.
+/// The queue pair number of multicast datagrams.
 const ALL: u32 = 0x00ff_ffff;
 
 /// A group that an identifier joined.
 pub(crate) struct Group {
     ip: IpAddr,
-    /// It wants to hear what is sent there, too.
+    /// Full member: it receives, too.
     hears: bool,
 }
 
 /// Joins a group.
 ///
 /// # Safety
-/// `id` was made here; `addr` is an address.
+/// `id` was created by this library; `addr` is null or points to a socket address of the family that it names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_join_multicast(
     id: *mut rdma_cm_id,
     addr: *mut sockaddr,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `id` is null or was created by this library, and that `addr` is null or a socket address.
     minus_one(unsafe { join(id, addr, true, context) })
 }
 
-/// Joins a group as the program says.
+/// Joins a group, as a full member or for sending only.
 ///
 /// # Safety
-/// As of [`verbena_rdma_join_multicast`]; `attr` is the program's.
+/// As for [`verbena_rdma_join_multicast`]; `attr` is valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_join_multicast_ex(
     id: *mut rdma_cm_id,
@@ -50,7 +50,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_join_multicast_ex(
     context: *mut c_void,
 ) -> c_int {
     const PARTS: u32 = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `attr` is null or valid for reads.
     let attr = unsafe { attr.as_ref() };
     let known = attr.filter(|attr| attr.comp_mask == PARTS);
     minus_one(known.ok_or(Errno::INVAL).and_then(|attr| {
@@ -59,22 +59,22 @@ pub unsafe extern "C-unwind" fn verbena_rdma_join_multicast_ex(
             RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER => false,
             _ => return Err(Errno::INVAL),
         };
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `id` is null or was created by this library, and that `attr.addr` is null or a socket address.
         unsafe { join(id, attr.addr, hears, context) }
     }))
 }
 
 /// # Safety
-/// As of [`verbena_rdma_join_multicast`].
+/// As for [`verbena_rdma_join_multicast`].
 unsafe fn join(
     id: *mut rdma_cm_id,
     addr: *const sockaddr,
     hears: bool,
     context: *mut c_void,
 ) -> Result<(), Errno> {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `id` is null or was created by this library, and that `addr` is null or a socket address.
     let (own, ip) = unsafe { (datagram::of(id)?, group(addr)?) };
-    // SAFETY: the program's word: without a device there is nothing to join with.
+    // SAFETY: `id` is valid, since `datagram::of` succeeded. Without a device there is nothing to join with.
     if unsafe { (*id).verbs.is_null() } {
         return Err(Errno::INVAL);
     }
@@ -86,7 +86,7 @@ unsafe fn join(
         inner.datagrams.groups.push(Group { ip, hears });
         inner.source
     };
-    // SAFETY: the program's word.
+    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
     let joined = unsafe { attach(id, ip, hears) };
     let way = joined.and_then(|()| datagram::way(&*home()?, source, ip));
     let (kind, status) = match way {
@@ -104,41 +104,41 @@ unsafe fn join(
         key: RDMA_UDP_QKEY,
     };
     own.link.tell(kind, status, param);
-    // SAFETY: the program's word.
+    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
     unsafe { own.complete(id) }
 }
 
 /// # Safety
-/// `addr` is null or an address.
+/// `addr` is null or points to a socket address of the family that it names.
 unsafe fn group(addr: *const sockaddr) -> Result<IpAddr, Errno> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `addr` is null or points to a socket address of the family that it names.
     let address = unsafe { read(addr)? }.ok_or(Errno::INVAL)?;
     let ip = address.ip().to_canonical();
     ip.is_multicast().then_some(ip).ok_or(Errno::INVAL)
 }
 
-/// The identifier's queue pair hears the group from now on, if there is one and it wants to.
+/// Attaches the identifier's queue pair to the group, if there is one and `hears` is set.
 ///
 /// # Safety
-/// `id` was made here.
+/// `id` was created by this library.
 unsafe fn attach(id: *mut rdma_cm_id, ip: IpAddr, hears: bool) -> Result<(), Errno> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `id` exists.
     let qp = unsafe { (*id).qp };
     if qp.is_null() || !hears {
         return Ok(());
     }
-    // SAFETY: a queue pair that is there.
+    // SAFETY: the queue pair was created by this library, and the program does not destroy it during this call.
     unsafe { qp::of(qp)? }.join(ip)
 }
 
-/// A queue pair was made: it hears the groups that were joined before.
+/// A queue pair was created: attaches it to the groups that were joined before.
 ///
 /// # Safety
-/// `id` was made here and has a queue pair.
+/// `id` was created by this library and has a queue pair.
 pub(super) unsafe fn attach_all(id: *mut rdma_cm_id, own: &Id) -> Result<(), Errno> {
     let inner = own.inner.lock();
     let mut groups = inner.datagrams.groups.iter();
-    // SAFETY: the caller's word.
+    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
     groups.try_for_each(|group| unsafe { attach(id, group.ip, group.hears) })
 }
 
@@ -153,23 +153,23 @@ impl Id {
 /// Leaves a group.
 ///
 /// # Safety
-/// `id` was made here; `addr` is an address.
+/// `id` was created by this library; `addr` is null or points to a socket address of the family that it names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_leave_multicast(
     id: *mut rdma_cm_id,
     addr: *mut sockaddr,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `id` is null or was created by this library, and exists during the call.
     let known = unsafe { datagram::of(id).and_then(|own| Ok((own, group(addr)?))) };
     minus_one(known.and_then(|(own, ip)| {
         let group = own.forget_group(ip).ok_or(Errno(libc::EADDRNOTAVAIL))?;
         own.link.forget_group(ip);
-        // SAFETY: the program's word.
+        // SAFETY: `id` is valid, since `datagram::of` succeeded.
         let qp = unsafe { (*id).qp };
         if qp.is_null() || !group.hears {
             return Ok(());
         }
-        // SAFETY: a queue pair that is there. One that is not in the group any more was taken out of it by other means.
+        // SAFETY: the queue pair exists during this call. It may have been detached by other means, which is no error.
         unsafe { qp::of(qp)? }.leave(ip).or(Ok(()))
     }))
 }

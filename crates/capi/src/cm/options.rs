@@ -1,5 +1,5 @@
-//! What a program may ask of an identifier before it is used.
-//! It promises to keep what it accepts. It refuses options that it would have to ignore.
+//! Options of an identifier that are set before it is used.
+//! Options that are not implemented are refused with `ENOSYS`.
 
 use core::ffi::{c_int, c_void};
 
@@ -7,20 +7,20 @@ use super::id;
 use crate::abi::*;
 use crate::errno::{Errno, minus_one};
 
-/// What was asked for.
+/// The options that were set.
 #[derive(Default)]
 pub(crate) struct Options {
-    /// Others with this option may bind the same address, as long as none of them listens.
+    /// `RDMA_OPTION_ID_REUSEADDR`: others with this option may bind the same address, as long as none of them listens.
     pub(crate) reuse_address: bool,
-    /// An IPv6 wildcard leaves IPv4 alone.
+    /// `RDMA_OPTION_ID_AFONLY`: an IPv6 wildcard does not bind IPv4.
     pub(crate) family_only: bool,
-    /// 4.096 µs · 2^n is how long an acknowledgement may take.
+    /// `RDMA_OPTION_ID_ACK_TIMEOUT`: 4.096 µs · 2^n.
     pub(crate) ack_timeout: Option<u8>,
-    /// Type of service of its connections; those who come to a listener have the listener's.
+    /// `RDMA_OPTION_ID_TOS`; connections of a listener have the listener's.
     pub(crate) service: Option<u8>,
 }
 
-/// The timeout of a connection whose program did not name one: 67 ms.
+/// The ACK timeout if the program sets none: 67 ms.
 const ACK_TIMEOUT: u8 = 14;
 
 impl Options {
@@ -33,7 +33,7 @@ impl Options {
 /// Sets an option.
 ///
 /// # Safety
-/// `id` was made here; `value` has `len` bytes.
+/// `id` was created by this library; `value` points to `len` bytes that are valid for reads.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_set_option(
     id: *mut rdma_cm_id,
@@ -42,10 +42,10 @@ pub unsafe extern "C-unwind" fn verbena_rdma_set_option(
     value: *mut c_void,
     len: usize,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `id` is null or was created by this library, and exists during the call.
     let own = unsafe { id::of(id) };
     minus_one(own.and_then(|own| {
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees `len` bytes at `value`.
         let number = unsafe { number(value, len)? };
         let mut inner = own.inner.lock();
         match (level as u32, name as u32) {
@@ -68,15 +68,15 @@ pub unsafe extern "C-unwind" fn verbena_rdma_set_option(
 }
 
 /// # Safety
-/// `value` has `len` bytes.
+/// `value` points to `len` bytes that are valid for reads.
 unsafe fn number(value: *const c_void, len: usize) -> Result<i64, Errno> {
     if value.is_null() {
         return Err(Errno::INVAL);
     }
     match len {
-        // SAFETY: the caller's word.
+        // SAFETY: `value` is not null, so the caller guarantees `len` bytes.
         1 => Ok(unsafe { value.cast::<u8>().read() }.into()),
-        // SAFETY: as above; programs do not always align it.
+        // SAFETY: as above; it need not be aligned.
         4 => Ok(unsafe { value.cast::<c_int>().read_unaligned() }.into()),
         _ => Err(Errno::INVAL),
     }

@@ -1,6 +1,6 @@
-//! Queue pairs of identifiers: made with whatever the program leaves out, and ready to be connected.
-//! It promises that completion queues which the program did not bring are made, named after the identifier and with channels of
-//! their own. It refuses a second queue pair on one identifier.
+//! Queue pairs and shared receive queues of identifiers, ready to be connected. An identifier has at most one of each.
+//! Completion queues that the program does not pass are created with completion channels of their own; their `cq_context` is the
+//! identifier.
 
 use core::ffi::c_int;
 use core::ptr;
@@ -13,34 +13,34 @@ use crate::errno::{Errno, minus_one};
 use crate::qp::{self, ibv_destroy_qp, ibv_modify_qp};
 use crate::srq::{ibv_create_srq, ibv_destroy_srq};
 
-/// Makes the queue pair of an identifier.
+/// Creates the queue pair of an identifier.
 ///
 /// # Safety
-/// `id` was made here; `pd` is null or was made here; `attr` is the program's.
+/// `id` was created by this library; `pd` is null or was created by this library; `attr` is valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_create_qp(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees what `verbena_rdma_create_qp` requires, for the same arguments.
     minus_one(unsafe { create(id, pd, attr) })
 }
 
-/// The same with parts that later releases added.
+/// The same with the fields that later releases added.
 ///
 /// # Safety
-/// As of [`verbena_rdma_create_qp`].
+/// As for [`verbena_rdma_create_qp`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_create_qp_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `attr` is null or valid for reads and writes.
     let Some(ex) = (unsafe { attr.as_mut() }) else {
         return minus_one(Err(Errno::INVAL));
     };
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `id` and the objects that `ex` names are null or were created by this library.
     minus_one(unsafe {
         let pd = if ex.comp_mask & IBV_QP_INIT_ATTR_PD != 0 {
             ex.pd
@@ -57,13 +57,13 @@ pub unsafe extern "C-unwind" fn verbena_rdma_create_qp_ex(
 }
 
 /// # Safety
-/// As of [`verbena_rdma_create_qp`].
+/// As for [`verbena_rdma_create_qp`].
 pub(crate) unsafe fn create(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> Result<(), Errno> {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `attr` is null or valid, and that `id`, `pd` and the objects that it names are null or of this library.
     unsafe {
         let attr = attr.as_mut().ok_or(Errno::INVAL)?;
         fill(id, pd, |pd, wanted| {
@@ -78,20 +78,20 @@ pub(crate) unsafe fn create(
     }
 }
 
-/// Fills in queues that the program left out.
+/// Sets the queues that the program left out.
 type Wanted<'a> = dyn FnMut(&mut *mut ibv_cq, &mut *mut ibv_cq, &mut *mut ibv_srq, &ibv_qp_cap) -> Result<(), Errno>
     + 'a;
 
-/// Makes a queue pair by `make`, which is handed its domain and asks for the queues that are missing.
+/// Creates a queue pair by calling `make` with its domain and a function that sets the missing queues.
 ///
 /// # Safety
-/// `id` was made here; `pd` is null or was made here.
+/// `id` was created by this library; `pd` is null or was created by this library.
 unsafe fn fill(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
     make: impl FnOnce(*mut ibv_pd, &mut Wanted<'_>) -> Result<*mut ibv_qp, Errno>,
 ) -> Result<(), Errno> {
-    // SAFETY: the program's word, all along.
+    // SAFETY: the caller guarantees that `id` and `pd` are null or were created by this library and exist during the call.
     unsafe {
         let own = id::of(id)?;
         own.open(id)?;
@@ -137,13 +137,13 @@ unsafe fn fill(
     }
 }
 
-/// Makes a completion queue of an identifier, unless it has it.
+/// Creates a completion queue of an identifier, unless there is one.
 ///
 /// # Safety
-/// `id` was made here and has a device.
+/// `id` was created by this library and has a device.
 unsafe fn queue(id: *mut rdma_cm_id, entries: u32, send: bool) -> Result<(), Errno> {
     let none = |pointer: bool| if pointer { Err(Errno::NOMEM) } else { Ok(()) };
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `id` exists and that its context is open.
     unsafe {
         let has = if send { (*id).send_cq } else { (*id).recv_cq };
         if !has.is_null() {
@@ -166,19 +166,19 @@ unsafe fn queue(id: *mut rdma_cm_id, entries: u32, send: bool) -> Result<(), Err
     Ok(())
 }
 
-/// Destroys the completion queues that were made for an identifier.
+/// Destroys the completion queues that were created for an identifier.
 ///
 /// # Safety
-/// `id` was made here.
+/// `id` was created by this library.
 unsafe fn drop_queues(id: *mut rdma_cm_id) {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `id` exists; its queues and channels are null or were created by `queue`.
     unsafe {
         for (cq, channel) in [
             (&mut (*id).recv_cq, &mut (*id).recv_cq_channel),
             (&mut (*id).send_cq, &mut (*id).send_cq_channel),
         ] {
             if !cq.is_null() {
-                // One that something else uses stays.
+                // It stays if another queue pair uses it.
                 ibv_destroy_cq(core::mem::replace(cq, ptr::null_mut()));
             }
             if !channel.is_null() {
@@ -188,19 +188,19 @@ unsafe fn drop_queues(id: *mut rdma_cm_id) {
     }
 }
 
-/// Receives can be posted to it from now on; datagrams can be sent, too.
+/// Moves a queue pair to INIT, where receives can be posted, or to RTS if it is for datagrams.
 ///
 /// # Safety
-/// `qp` was just made.
+/// `qp` was just created.
 unsafe fn prepare(qp: *mut ibv_qp) -> Result<(), Errno> {
     let step = |attr: &mut ibv_qp_attr, mask: u32| {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that `qp` exists; `attr` is a local of `prepare`.
         match unsafe { ibv_modify_qp(qp, attr, mask as c_int) } {
             0 => Ok(()),
             code => Err(Errno(code)),
         }
     };
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `qp` exists.
     let datagrams = unsafe { (*qp).qp_type } == IBV_QPT_UD;
     let mut attr = ibv_qp_attr {
         qp_state: IBV_QPS_INIT,
@@ -222,16 +222,16 @@ unsafe fn prepare(qp: *mut ibv_qp) -> Result<(), Errno> {
     step(&mut attr, IBV_QP_STATE | IBV_QP_SQ_PSN)
 }
 
-/// Destroys the queue pair of an identifier, and the queues that were made for it.
+/// Destroys the queue pair of an identifier, and the queues that were created for it.
 ///
 /// # Safety
-/// `id` was made here.
+/// `id` was created by this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_destroy_qp(id: *mut rdma_cm_id) {
     if id.is_null() {
         return;
     }
-    // SAFETY: the program's word.
+    // SAFETY: `id` is not null, so the caller guarantees that it exists; the program does not use its queue pair after this call.
     unsafe {
         let qp = core::mem::replace(&mut (*id).qp, ptr::null_mut());
         if !qp.is_null() {
@@ -241,17 +241,17 @@ pub unsafe extern "C-unwind" fn verbena_rdma_destroy_qp(id: *mut rdma_cm_id) {
     }
 }
 
-/// Makes the shared receive queue of an identifier.
+/// Creates the shared receive queue of an identifier.
 ///
 /// # Safety
-/// `id` was made here; `pd` is null or was made here; `attr` is the program's.
+/// `id` was created by this library; `pd` is null or was created by this library; `attr` is valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_create_srq(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
     attr: *mut ibv_srq_init_attr,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `id` and `pd` are null or were created by this library, and that `attr` is null or valid.
     minus_one(unsafe {
         id::of(id).and_then(|own| {
             own.open(id)?;
@@ -270,16 +270,16 @@ pub unsafe extern "C-unwind" fn verbena_rdma_create_srq(
     })
 }
 
-/// The same with parts that later releases added; of these there is only the plain kind.
+/// The same with the fields that later releases added; only the basic type is supported.
 ///
 /// # Safety
-/// As of [`verbena_rdma_create_srq`].
+/// As for [`verbena_rdma_create_srq`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_create_srq_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `attr` is null or valid for reads and writes.
     let Some(ex) = (unsafe { attr.as_mut() }) else {
         return minus_one(Err(Errno::INVAL));
     };
@@ -296,7 +296,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_create_srq_ex(
     } else {
         ptr::null_mut()
     };
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `id` and `pd` are null or were created by this library; `init` is a local.
     let code = unsafe { verbena_rdma_create_srq(id, pd, &raw mut init) };
     ex.attr = init.attr;
     code
@@ -305,13 +305,13 @@ pub unsafe extern "C-unwind" fn verbena_rdma_create_srq_ex(
 /// Destroys the shared receive queue of an identifier.
 ///
 /// # Safety
-/// `id` was made here.
+/// `id` was created by this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_destroy_srq(id: *mut rdma_cm_id) {
     if id.is_null() {
         return;
     }
-    // SAFETY: the program's word.
+    // SAFETY: `id` is not null, so the caller guarantees that it exists; the program does not use its queue after this call.
     unsafe {
         let srq = core::mem::replace(&mut (*id).srq, ptr::null_mut());
         if !srq.is_null() {

@@ -1,5 +1,5 @@
-//! Addresses and ways: binding an identifier, and finding where a peer is.
-//! It promises that a program learns its own address and port before anything is sent. It refuses addresses that the host has not.
+//! Binding of identifiers, and resolution of addresses and routes. A program knows its own address and port before anything is sent.
+//! Addresses that the host does not have cannot be bound.
 
 use core::ffi::c_int;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -17,10 +17,10 @@ use crate::home::{config, home};
 use crate::{log, port};
 use verbena::Error;
 
-/// How many ports of the system's choice are tried for one that is free for both families.
+/// How many ports that the system chooses are tried until one is free for both families.
 const CHOICES: usize = 64;
 
-/// The port on the wire of a port that programs speak of (setting `cm_port_offset`).
+/// The TCP or UDP port for a port number of the program (setting `cm_port_offset`).
 pub(super) fn wire_port(port: u16) -> Result<u16, Errno> {
     let offset = config().map_or(0, |config| config.cm_port_offset);
     if port == 0 {
@@ -29,14 +29,14 @@ pub(super) fn wire_port(port: u16) -> Result<u16, Errno> {
     port.checked_add(offset).ok_or(Errno(libc::EADDRNOTAVAIL))
 }
 
-/// The port that programs speak of, of one on the wire.
+/// The port number of the program for a TCP or UDP port.
 pub(super) fn spoken_port(port: u16) -> u16 {
     let offset = config().map_or(0, |config| config.cm_port_offset);
     port.saturating_sub(offset)
 }
 
-/// A port that could not be had. Linux says of a wildcard that conflicts with another address that it is not available; programs
-/// compare with that.
+/// The error of a port that could not be bound. For a wildcard address that conflicts with another one, Linux's RDMA CM returns
+/// `EADDRNOTAVAIL`, which programs compare with.
 pub(super) fn taken(kind: &str, at: SocketAddr, error: Error) -> Errno {
     let in_use = error.os_error() == Some(libc::EADDRINUSE);
     if in_use {
@@ -53,43 +53,43 @@ pub(super) fn taken(kind: &str, at: SocketAddr, error: Error) -> Errno {
     }
 }
 
-/// Binds an identifier to an address of ours.
+/// Binds an identifier to a local address.
 ///
 /// # Safety
-/// `id` was made here; `addr` is an address.
+/// `id` was created by this library; `addr` is null or points to a socket address of the family that it names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_bind_addr(
     id: *mut rdma_cm_id,
     addr: *mut sockaddr,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees what `verbena_rdma_bind_addr` requires, for the same arguments.
     minus_one(unsafe { bind(id, addr) })
 }
 
 /// # Safety
-/// As of [`verbena_rdma_bind_addr`].
+/// As for [`verbena_rdma_bind_addr`].
 pub(crate) unsafe fn bind(id: *mut rdma_cm_id, addr: *const sockaddr) -> Result<(), Errno> {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `id` is null or was created by this library, and that `addr` is null or a socket address.
     let (own, at) = unsafe { (id::of(id)?, read(addr)?.ok_or(Errno::INVAL)?) };
     if own.inner.lock().bound.is_some() {
         return Err(Errno::INVAL);
     }
-    // The adapter must be the one that identifiers share and stay: what is told of a connection goes where its listener is.
+    // The adapter must be the one that identifiers share, and stay: events of a connection go where its listener's go.
     let (context, _) = devices::common()?;
-    // Also one that is not shown a device, because its address names none.
+    // Also an identifier that gets no device because its address names none.
     // SAFETY: the common context is never closed.
     unsafe { context::of(context)? }
         .home
         .bind_identifier(&own.link)?;
-    // SAFETY: the program's word.
+    // SAFETY: `id` is valid, since `id::of` succeeded.
     let (at, everywhere) = match unsafe { (*id).ps } {
-        // Linux counts the loopback among the addresses that name no device, and libfabric tells from it that a name is
-        // this machine's own: it then offers the addresses that others can call.
+        // On Linux the loopback address names no device, and libfabric concludes from it that a name is this host's: it then offers the addresses
+        // that other hosts can connect to.
         RDMA_PS_TCP => (own.take_port(at)?, at.ip().is_loopback()),
         _ => (own.take_desk(at)?, false),
     };
     own.inner.lock().bound = Some(at);
-    // SAFETY: the program's word.
+    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
     unsafe {
         own.place(id, Some(at), None);
         if !at.ip().is_unspecified() && !everywhere {
@@ -100,7 +100,7 @@ pub(crate) unsafe fn bind(id: *mut rdma_cm_id, addr: *const sockaddr) -> Result<
 }
 
 impl Id {
-    /// Takes a port for connections, so that it is known and nobody else's; returns the address with it.
+    /// Binds a TCP port, which is then known and reserved; returns the address with it.
     fn take_port(&self, at: SocketAddr) -> Result<SocketAddr, Errno> {
         let device = home()?.device.clone();
         let wire = SocketAddr::new(at.ip(), wire_port(at.port())?);
@@ -121,12 +121,12 @@ impl Id {
             let port = first.local()?.port();
             let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
             let second = match both.then(|| berth(v4)) {
-                // A port of the system's choice is one that both families have free.
+                // A port that the system chooses must be free for both families.
                 Some(Err(_)) if wire.port() == 0 && left > 0 => continue,
                 Some(Err(error)) if error.os_error() == Some(libc::EADDRINUSE) => {
                     return Err(taken("TCP", v4, error));
                 }
-                // A host without IPv4 has its IPv6 addresses all the same.
+                // On a host without IPv4, only IPv6 is bound.
                 Some(Err(_)) | None => None,
                 Some(Ok(second)) => Some(second),
             };
@@ -137,10 +137,10 @@ impl Id {
     }
 }
 
-/// Finds out where a peer is, and which address of ours leads there.
+/// Resolves the address of a peer, and the local address from which it is reached.
 ///
 /// # Safety
-/// `id` was made here; `src` is null or an address, `dst` an address.
+/// `id` was created by this library; `src` and `dst` are null or point to socket addresses of the families that they name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_resolve_addr(
     id: *mut rdma_cm_id,
@@ -148,18 +148,18 @@ pub unsafe extern "C-unwind" fn verbena_rdma_resolve_addr(
     dst: *mut sockaddr,
     _timeout_ms: c_int,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees what `verbena_rdma_resolve_addr` requires, for the same arguments.
     minus_one(unsafe { resolve_addr(id, src, dst) })
 }
 
 /// # Safety
-/// As of [`verbena_rdma_resolve_addr`].
+/// As for [`verbena_rdma_resolve_addr`].
 pub(crate) unsafe fn resolve_addr(
     id: *mut rdma_cm_id,
     src: *const sockaddr,
     dst: *const sockaddr,
 ) -> Result<(), Errno> {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `id` is null or was created by this library, and that `src` and `dst` are null or socket addresses.
     let (own, src, dst) = unsafe { (id::of(id)?, read(src)?, read(dst)?.ok_or(Errno::INVAL)?) };
     let bound = own.inner.lock().bound;
     let named = src.or(bound).filter(|at| !at.ip().is_unspecified());
@@ -172,7 +172,7 @@ pub(crate) unsafe fn resolve_addr(
     };
     match found {
         Ok(local) => {
-            // SAFETY: the program's word.
+            // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
             unsafe {
                 own.place(id, Some(local), Some(dst));
                 own.open(id)?;
@@ -181,27 +181,27 @@ pub(crate) unsafe fn resolve_addr(
         }
         Err(Errno(code)) => own.link.tell(RDMA_CM_EVENT_ADDR_ERROR, -code, Param::NONE),
     }
-    // SAFETY: the program's word.
+    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
     unsafe { own.complete(id) }
 }
 
-/// Finds the way to a peer whose address is known: IP has it.
+/// Resolves the route to a peer whose address is resolved: IP has it, so a path record is filled in.
 ///
 /// # Safety
-/// `id` was made here.
+/// `id` was created by this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_resolve_route(
     id: *mut rdma_cm_id,
     _timeout_ms: c_int,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `id` is null or was created by this library.
     minus_one(unsafe { resolve_route(id) })
 }
 
 /// # Safety
-/// As of [`verbena_rdma_resolve_route`].
+/// As for [`verbena_rdma_resolve_route`].
 pub(crate) unsafe fn resolve_route(id: *mut rdma_cm_id) -> Result<(), Errno> {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `id` is null or was created by this library, and exists during the call.
     let own = unsafe { id::of(id)? };
     {
         let mut inner = own.inner.lock();
@@ -219,7 +219,7 @@ pub(crate) unsafe fn resolve_route(id: *mut rdma_cm_id) -> Result<(), Errno> {
             mtu: IBV_MTU_4096 as u8,
             ..ibv_sa_path_rec::zeroed()
         });
-        // SAFETY: the program's word; the path lives as long as the identifier.
+        // SAFETY: `id` is valid, since `id::of` succeeded; the path is stored in the identifier's own part and freed with it.
         unsafe {
             (*id).route.path_rec = &raw mut *path;
             (*id).route.num_paths = 1;
@@ -227,6 +227,6 @@ pub(crate) unsafe fn resolve_route(id: *mut rdma_cm_id) -> Result<(), Errno> {
         inner.path = Some(path);
     }
     own.link.tell(RDMA_CM_EVENT_ROUTE_RESOLVED, 0, Param::NONE);
-    // SAFETY: the program's word.
+    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
     unsafe { own.complete(id) }
 }

@@ -1,6 +1,6 @@
-//! The time for which a connection's number is not used again after its end, as InfiniBand's connection manager keeps it.
-//! It promises `RDMA_CM_EVENT_TIMEWAIT_EXIT` some time after `RDMA_CM_EVENT_DISCONNECTED`, unless the identifier is gone by then:
-//! there are programs that free a connection on that event alone. It refuses to keep anything from being used: TCP sees to that.
+//! `RDMA_CM_EVENT_TIMEWAIT_EXIT`, some time after `RDMA_CM_EVENT_DISCONNECTED` unless the identifier has been destroyed by then: some
+//! programs free a connection on that event alone. InfiniBand's connection manager does not reuse a connection's number before it; here
+//! the event has no other meaning, since TCP has its own TIME_WAIT.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,18 +13,18 @@ use super::link::{Link, Param};
 use crate::abi::RDMA_CM_EVENT_TIMEWAIT_EXIT;
 use crate::log;
 
-/// About what RoCE adapters take. Most programs destroy an identifier sooner, and some would be surprised by the event.
+/// About the time that RoCE adapters take. Most programs destroy an identifier sooner, and some do not expect the event.
 const TIME: Duration = Duration::from_millis(500);
 
-/// When, and who is told.
+/// The time, and the identifier that gets the event.
 type Due = (Instant, Weak<Link>);
 
-/// Identifiers whose time runs, with a thread that ends when nobody has a use for it.
+/// Identifiers in time wait, with a thread that ends when this is dropped.
 #[derive(Default)]
 pub(crate) struct Timewait(Mutex<Option<Sender<Due>>>);
 
 impl Timewait {
-    /// The end of this identifier's connection was told just now.
+    /// Adds an identifier whose connection was just reported as ended.
     pub(super) fn add(&self, link: &Arc<Link>) {
         let mut sender = self.0.lock();
         if sender.is_none() {
@@ -37,14 +37,14 @@ impl Timewait {
         let due = (Instant::now() + TIME, Arc::downgrade(link));
         let given = sender.as_ref().is_some_and(|give| give.send(due).is_ok());
         if !given {
-            // Too early is better than never.
+            // Without the thread the event comes too early, rather than never.
             exit(link);
         }
     }
 }
 
 fn run(take: &Receiver<Due>) {
-    // All wait equally long, so they come in the order of their times.
+    // The delay is the same for all, so they arrive in the order of their times.
     while let Ok((when, link)) = take.recv() {
         std::thread::sleep(when.saturating_duration_since(Instant::now()));
         if let Some(link) = link.upgrade()

@@ -1,12 +1,12 @@
-//! Words for events of the connection manager, and ports out of addresses.
-//! It promises the original's names. It refuses to know what an event means.
+//! Names of the connection manager's events, as the original has them, and ports of addresses.
+//! An unknown event is "UNKNOWN EVENT".
 
 use core::ffi::c_char;
 
 use super::address;
 use crate::abi::*;
 
-/// An event.
+/// The name of an event.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn verbena_rdma_event_str(event: u32) -> *const c_char {
     let word = match event {
@@ -34,35 +34,35 @@ pub extern "C-unwind" fn verbena_rdma_event_str(event: u32) -> *const c_char {
 /// The port of an address, in network order; 0 if it has none.
 ///
 /// # Safety
-/// The address is one.
+/// `at` points to a socket address of the family that it names, or of an unknown family.
 unsafe fn port(at: *const libc::sockaddr) -> u16 {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees a socket address at `at`.
     let address = unsafe { address::read(at) }.ok().flatten();
     address.map_or(0, |address| address.port().to_be())
 }
 
-/// Our port, in network order.
+/// The local port, in network order.
 ///
 /// # Safety
-/// `id` is null or was made here.
+/// `id` is null or was created by this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
     if id.is_null() {
         return 0;
     }
-    // SAFETY: the program's word.
+    // SAFETY: `id` is not null, so the caller guarantees that it exists; the field is a `sockaddr_storage`.
     unsafe { port((&raw const (*id).route.addr.src).cast()) }
 }
 
 /// The peer's port, in network order.
 ///
 /// # Safety
-/// `id` is null or was made here.
+/// `id` is null or was created by this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
     if id.is_null() {
         return 0;
     }
-    // SAFETY: the program's word.
+    // SAFETY: `id` is not null, so the caller guarantees that it exists; the field is a `sockaddr_storage`.
     unsafe { port((&raw const (*id).route.addr.dst).cast()) }
 }

@@ -1,6 +1,6 @@
-//! Extended completion queues: a program goes from completion to completion and asks for what it wants to know of each.
-//! It promises every reader that the program asked for when it made the queue. It refuses timestamps and whatever else only
-//! hardware knows.
+//! Extended completion queues: a program steps from completion to completion and reads the fields that it needs.
+//! A queue has the readers that were requested at creation; timestamps and other values that only hardware has are refused with `EOPNOTSUPP`.
+//! From `start_poll` to `end_poll` the queue is locked by the polling thread.
 
 use core::ffi::c_int;
 
@@ -11,7 +11,7 @@ use super::{Held, Queue, Wanted, create, wc};
 use crate::abi::*;
 use crate::errno::{Errno, pointer};
 
-/// What can be read of a completion, besides what always can.
+/// Fields of a completion that can be requested, besides those that are always readable.
 const READERS: u32 = IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_IMM
     | IBV_WC_EX_WITH_QP_NUM
@@ -20,20 +20,20 @@ const READERS: u32 = IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_SL
     | IBV_WC_EX_WITH_DLID_PATH_BITS;
 
-/// Parts of the request that we understand.
+/// Parts of the request that are supported.
 const PARTS: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS;
-/// Hints that change nothing: a queue that only one thread uses is not faster here, and one that may overflow still says so.
+/// Flags without effect: a queue that only one thread uses is not faster here.
 const HINTS: u32 = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
 
-/// Makes an extended completion queue.
+/// Creates an extended completion queue.
 ///
 /// # Safety
-/// `context` is open; `attr` is the program's.
+/// `context` is open; `attr` is valid during the call.
 pub(crate) unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `attr` is null or valid for reads.
     let attr = unsafe { attr.as_ref() }.ok_or(Errno::INVAL);
     pointer(attr.and_then(|attr| {
         let flags = if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 {
@@ -51,20 +51,20 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
             channel: attr.channel,
             vector: c_int::try_from(attr.comp_vector).map_err(|_| Errno::INVAL)?,
         };
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `context` is open and that `attr.channel` is null or was created by this library.
         let cq = unsafe { create(context, &wanted)? };
-        // SAFETY: just made, and nobody else has it.
+        // SAFETY: the queue was created above, and no other thread has its address.
         unsafe { equip(cq, readers) };
         Ok(cq)
     }))
 }
 
-/// Gives a queue the functions that its program asked for.
+/// Sets the functions that the program requested.
 ///
 /// # Safety
-/// The queue was just made.
+/// The queue was just created, and no other thread has its address.
 unsafe fn equip(cq: *mut ibv_cq_ex, readers: u32) {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees exclusive access.
     let cq = unsafe { &mut *cq };
     cq.start_poll = Some(start_poll);
     cq.next_poll = Some(next_poll);
@@ -104,7 +104,7 @@ impl Queue {
             return libc::ENOENT;
         }
         [*current] = next;
-        // SAFETY: the program's, which reads them between two steps of its own.
+        // SAFETY: `cq` is the queue of `self`; the polling thread, which holds the lock of `current`, is the only one that accesses these fields.
         unsafe {
             (*cq).status = current.status as u32;
             (*cq).wr_id = current.id;
@@ -113,9 +113,9 @@ impl Queue {
     }
 }
 
-/// Begins to poll: the queue is this thread's until it ends that.
+/// Begins a poll: the queue is locked by this thread until `end_poll`.
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call; `attr` is null or valid for reads.
     let (own, attr) = unsafe { (Held::of(cq), attr.as_ref()) };
     let Some(own) = own else {
         return libc::EINVAL;
@@ -126,7 +126,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
     let mut current = own.current.lock();
     let result = own.step(&mut current, cq);
     if result == 0 {
-        // Unlocked by `end_poll`, which the program calls after a poll that began well, and only then.
+        // Unlocked by `end_poll`, which the program calls after a poll that began with success, and only then.
         MutexGuard::leak(current);
     }
     result
@@ -134,34 +134,34 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 
 /// Goes to the next completion.
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call.
     let Some(own) = (unsafe { Held::of(cq) }) else {
         return libc::EINVAL;
     };
-    // SAFETY: this thread locked it in `start_poll`.
+    // SAFETY: the caller guarantees that this thread has called `start_poll` with success, which locked it.
     own.step(unsafe { &mut *own.current.data_ptr() }, cq)
 }
 
 /// Ends a poll.
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call.
     if let Some(own) = unsafe { Held::of(cq) }
-        // Some programs end even a poll that found nothing.
+        // Some programs call it even after a poll that found nothing.
         && own.current.is_locked()
     {
-        // SAFETY: this thread locked it in `start_poll`.
+        // SAFETY: it is locked, and the caller guarantees that this thread locked it in `start_poll`.
         unsafe { own.current.force_unlock() };
     }
 }
 
-/// The completion that a poll stands at.
+/// The completion that a poll has arrived at.
 ///
 /// # Safety
-/// `cq` was made here, and this thread is polling it.
+/// `cq` was created by this library, and this thread is polling it.
 unsafe fn current(cq: *mut ibv_cq_ex) -> Wc {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call.
     match unsafe { Held::of(cq) } {
-        // SAFETY: this thread locked it in `start_poll`.
+        // SAFETY: the caller guarantees that this thread has called `start_poll` with success, which locked it.
         Some(own) => unsafe { *own.current.data_ptr() },
         None => verbena::low::BLANK,
     }
@@ -171,7 +171,7 @@ macro_rules! readers {
     ($($(#[$doc:meta])* fn $name:ident($wc:ident) -> $type:ty { $read:expr })+) => {$(
         $(#[$doc])*
         unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $type {
-            // SAFETY: the program's word.
+            // SAFETY: the caller guarantees that this thread has called `start_poll` on `cq`, with success.
             let $wc = unsafe { current(cq) };
             $read
         }

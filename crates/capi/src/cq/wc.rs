@@ -1,6 +1,5 @@
-//! Completions in the words of C.
-//! They promise the original's numbers. They refuse to say more of a failure than the original does: then only the
-//! request's number, the status and the queue pair count.
+//! Completions as `ibv_wc` and its constants. Of a failed request only `wr_id`, `status` and `qp_num` are meaningful, as in the original.
+//! `vendor_err` is always 0.
 
 use verbena::low::{Header, Wc, WcOp};
 
@@ -16,11 +15,11 @@ pub(super) fn opcode(wc: &Wc) -> u32 {
         WcOp::FetchAdd => IBV_WC_FETCH_ADD,
         WcOp::Bind => IBV_WC_BIND_MW,
         WcOp::LocalInvalidate => IBV_WC_LOCAL_INV,
-        // The verbs of user space have no registration by work request, and nobody can post one.
+        // The user-space verbs have no registration by work request, so it cannot be posted.
         WcOp::Register => IBV_WC_DRIVER2,
         WcOp::Receive => IBV_WC_RECV,
         WcOp::ReceiveWriteImm => IBV_WC_RECV_RDMA_WITH_IMM,
-        // No queue of a C program gets one: it has no control queue pair.
+        // Not seen in a queue of a C program, which has no control queue pair.
         WcOp::Control(_) => IBV_WC_DRIVER1,
     }
 }
@@ -49,8 +48,8 @@ pub(super) fn immediate(wc: &Wc) -> u32 {
     }
 }
 
-/// The service level, where adapters say of a datagram what kind of header it came with, and programs look for that: 8 for
-/// UDP, and 2 or 1 for the version below it.
+/// The service level of a datagram: as adapters do, it shows the kind of header, which programs look for. 8 stands for UDP, with 2 for
+/// IPv4 or 1 for IPv6.
 pub(super) fn level(wc: &Wc) -> u8 {
     match wc.grh {
         None => 0,

@@ -1,5 +1,5 @@
 //! A device that has failed (docs/events.md, "When the adapter ends"). Every context, completion channel and identifier of the
-//! connection manager is told once, and no call waits for it any more. Contexts and channels of a failed device are refused.
+//! connection manager gets one event, and no call waits after that. Opening a context or channel of a failed device is refused with `EIO`.
 
 use core::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -13,7 +13,7 @@ use crate::errno::Errno;
 use crate::log;
 use crate::mailbox::Mailbox;
 
-/// What is told when the device fails: contexts, completion channels, and identifiers of the connection manager.
+/// What is notified when the device fails: contexts, completion channels, and identifiers of the connection manager.
 #[derive(Default)]
 pub(super) struct Bound {
     failed: bool,
@@ -23,7 +23,7 @@ pub(super) struct Bound {
 }
 
 impl Home {
-    /// A context that is told when the device fails; refused if it has.
+    /// Adds a context to those that are notified when the device fails; `EIO` if it has failed.
     pub(crate) fn bind_context(&self, events: &Arc<Events>) -> Result<(), Errno> {
         self.bind(|bound| &mut bound.contexts, events)
     }
@@ -51,7 +51,7 @@ impl Home {
             return Err(Errno(libc::EIO));
         }
         let list = list(&mut bound);
-        // Those that are gone are forgotten whenever the list would grow.
+        // Entries of dropped objects are removed whenever the list would grow.
         if list.len() == list.capacity() {
             list.retain(|one| one.strong_count() > 0);
         }
@@ -59,7 +59,7 @@ impl Home {
         Ok(())
     }
 
-    /// The device has failed: every context and channel is told, and no call waits any more.
+    /// The device has failed: notifies all, and ends all waits.
     pub(super) fn fail(&self) {
         if let Some(why) = self.device.failure() {
             log::error(|| format!("{}: {why}", self.device.config().name));

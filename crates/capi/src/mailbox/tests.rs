@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 
 fn non_blocking<E>(mailbox: &Mailbox<E>) {
-    // SAFETY: sets a flag of a descriptor that the mailbox keeps open, as programs do.
+    // SAFETY: `fcntl` with `F_SETFL` takes an integer; the mailbox keeps the descriptor open.
     let refused = unsafe { libc::fcntl(mailbox.fd(), libc::F_SETFL, libc::O_NONBLOCK) };
     assert_eq!(refused, 0);
 }
@@ -59,7 +59,7 @@ fn what_is_removed_is_not_rung_for() {
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: one entry, ours.
+    // SAFETY: one entry, which is a local.
     assert_eq!(unsafe { libc::poll(&raw mut pollfd, 1, 0) }, 0);
 }
 

@@ -1,13 +1,12 @@
-//! What a program has told its queue pair, kept so that it can ask for it again.
-//! It promises to answer with what was set, and with where the queue pair stands now.
-//! It refuses to be the truth about the connection: the adapter has that.
+//! The attributes that a program has set on its queue pair, for `ibv_query_qp`.
+//! The state that it reports is the adapter's; the other attributes are returned as they were set.
 
 use verbena::low::QpState;
 
 use super::Pair;
 use crate::abi::*;
 
-/// What was set, as it was set.
+/// Attributes as they were set.
 pub(super) struct Known {
     pub(super) attr: ibv_qp_attr,
 }
@@ -20,10 +19,10 @@ impl Default for Known {
     }
 }
 
-// SAFETY: numbers and bytes; the struct has no pointers.
+// SAFETY: the struct has integers only and no pointers.
 unsafe impl Send for Known {}
 
-/// A field that is copied when its bit is set.
+/// Copies fields whose bit is set in the mask.
 macro_rules! keep {
     ($known:ident, $attr:ident, $mask:ident: $($bit:ident => $($field:ident),+;)+) => {
         $( if $mask & $bit != 0 { $( $known.attr.$field = $attr.$field; )+ } )+
@@ -31,7 +30,7 @@ macro_rules! keep {
 }
 
 impl Known {
-    /// Remembers what was set.
+    /// Stores the attributes of the mask.
     pub(super) fn keep(&mut self, attr: &ibv_qp_attr, mask: u32) {
         let known = self;
         keep! { known, attr, mask:
@@ -55,18 +54,18 @@ impl Known {
     }
 }
 
-/// A state in the words of C.
+/// The `IBV_QPS_` constant of a state.
 pub(super) fn state_of(state: QpState) -> u32 {
     state.verbs().into()
 }
 
 impl Pair {
-    /// Remembers attributes that the connection manager has set.
+    /// Stores attributes that the connection manager has set.
     pub(crate) fn note(&self, attr: &ibv_qp_attr, mask: u32) {
         self.known.lock().keep(attr, mask);
     }
 
-    /// Everything that can be asked for.
+    /// All attributes that can be queried.
     pub(super) fn attributes(&self) -> ibv_qp_attr {
         let state = state_of(self.transport.state());
         ibv_qp_attr {

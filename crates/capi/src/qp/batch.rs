@@ -1,5 +1,5 @@
-//! Requests that are posted together, understood and with their data.
-//! It promises that they leave together, in order. It refuses to understand C: it is handed what was understood.
+//! Send requests that have been translated from C and are posted together, with their data.
+//! They are posted in one call per batch, in order.
 
 use core::ops::Range;
 
@@ -12,24 +12,24 @@ use crate::abi::*;
 use crate::errno::Errno;
 use crate::scatter::{BATCH, Pieces, gather};
 
-/// Where the data of a request is: pieces, or bytes that were copied.
+/// The data of a request: scatter/gather entries, or copied bytes.
 pub(super) enum Source {
     Pieces(Range<usize>),
     Inline(Range<usize>),
 }
 
-/// A request that was understood.
+/// A translated request.
 struct Request {
     wr: *mut ibv_send_wr,
     id: u64,
     op: SendOp,
     flags: Flags,
     source: Source,
-    /// Of a datagram.
+    /// For datagrams.
     to: Option<Destination>,
 }
 
-/// Requests that are posted together, and their data.
+/// Translated requests and their data.
 #[derive(Default)]
 pub(super) struct Batch {
     requests: SmallVec<[Request; BATCH]>,
@@ -42,7 +42,7 @@ impl Batch {
         self.requests.len()
     }
 
-    /// One more request that was understood.
+    /// Adds a request.
     pub(super) fn add(
         &mut self,
         wr: *mut ibv_send_wr,
@@ -61,14 +61,14 @@ impl Batch {
         });
     }
 
-    /// Where the data of the request is that was added last.
+    /// Sets the data of the request that was added last.
     pub(super) fn set_source(&mut self, source: Source) {
         if let Some(last) = self.requests.last_mut() {
             last.source = source;
         }
     }
 
-    /// Where the datagram goes that was added last.
+    /// Sets the destination of the datagram that was added last.
     pub(super) fn set_destination(&mut self, to: Destination) {
         if let Some(last) = self.requests.last_mut() {
             last.to = Some(to);
@@ -81,7 +81,7 @@ impl Batch {
         self.bytes.clear();
     }
 
-    /// Names pieces of registered memory.
+    /// Adds scatter/gather entries.
     pub(super) fn gather(&mut self, sges: &[ibv_sge]) -> Range<usize> {
         gather(&mut self.pieces, sges)
     }
@@ -89,7 +89,7 @@ impl Batch {
     /// Copies inline data.
     ///
     /// # Safety
-    /// The pieces are readable.
+    /// The memory of all entries is valid for reads.
     pub(super) unsafe fn copy(
         &mut self,
         sges: &[ibv_sge],
@@ -102,14 +102,14 @@ impl Batch {
         }
         for sge in sges.iter().filter(|sge| sge.length > 0) {
             let at = sge.addr as *const u8;
-            // SAFETY: the caller's word.
+            // SAFETY: the caller guarantees that the memory of each entry is valid for reads.
             let bytes = unsafe { core::slice::from_raw_parts(at, sge.length as usize) };
             self.bytes.extend_from_slice(bytes);
         }
         Ok(first..self.bytes.len())
     }
 
-    /// No request is refused for what it is, so that either all of them are posted or none.
+    /// Whether no request would be refused for its content, so that either all of them are posted or none.
     pub(super) fn sound(&self, pair: &Pair) -> bool {
         self.requests.iter().all(|request| {
             let len = self.data(request).len();
@@ -125,14 +125,14 @@ impl Batch {
         })
     }
 
-    /// Posts them; the one that was refused, and why.
+    /// Posts them; on failure returns the request that was refused, and why.
     pub(super) fn post(&self, pair: &Pair) -> Result<(), (*mut ibv_send_wr, Errno)> {
         let posted = match &pair.transport {
             Transport::Connected(qp) => qp.post_send(&self.requests()),
             Transport::Datagram(ud) => {
                 let (list, lost) = self.datagrams();
                 let posted = ud.post_send(&list);
-                // What comes before a datagram without a destination is posted.
+                // Datagrams before the first one without a destination are posted.
                 posted.and(lost.map_or(Ok(()), |at| Err((at, PostError::Length))))
             }
         };
@@ -157,7 +157,7 @@ impl Batch {
         .collect()
     }
 
-    /// Datagrams, up to the first that has no destination; which one that is.
+    /// Datagrams up to the first one without a destination, and the index of that one.
     fn datagrams(&self) -> (SmallVec<[UdSendWr<'_>; BATCH]>, Option<usize>) {
         let mut list = SmallVec::new();
         for request in &self.requests {
@@ -181,5 +181,5 @@ impl Batch {
     }
 }
 
-// SAFETY: the addresses of requests are handed back to the program, never followed.
+// SAFETY: the pointers to requests are returned to the program and never dereferenced here.
 unsafe impl Send for Batch {}

@@ -1,6 +1,6 @@
-//! Changes of a queue pair: InfiniBand's states by hand in the `roce` personality, iWARP's by its connection manager.
-//! It promises that a refused change leaves the queue pair as it was, and says in the log what a number cannot.
-//! It refuses a peer without an address: on Ethernet a GID is needed.
+//! `ibv_modify_qp`. In the `roce` personality the program moves a queue pair through InfiniBand's states; in the `iwarp` personality, and for
+//! managed connections, the connection manager does. A state change that is not in the table is refused without effect; reasons are logged.
+//! A peer is named by a GID: a LID is refused, since the port is Ethernet.
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
@@ -20,32 +20,32 @@ use crate::log;
 use crate::port::{PORT, address_of};
 use crate::query::READS;
 
-/// Changes a queue pair.
+/// Changes attributes and state of a queue pair.
 ///
 /// # Safety
-/// `qp` was made here; `attr` is the program's.
+/// `qp` was created by this library; `attr` is valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_modify_qp(
     qp: *mut ibv_qp,
     attr: *mut ibv_qp_attr,
     mask: c_int,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call; `attr` is null or valid for reads.
     let (own, attr) = unsafe { (of(qp), attr.as_ref()) };
     number(own.and_then(|own| {
         let attr = attr.ok_or(Errno::INVAL)?;
         let mask = mask as u32;
-        // SAFETY: a field that is written once; its context is open.
+        // SAFETY: `qp` is valid, since `of` succeeded; its context stays open as long as the queue pair exists.
         let context = unsafe { context::of((*qp).context)? };
         let reached = own.modify(context, attr, mask)?;
-        // SAFETY: the program waits for this call to change it.
+        // SAFETY: `qp` is valid, and the program does not access its state while this call runs.
         unsafe { (*qp).state = reached };
         Ok(())
     }))
 }
 
 impl Pair {
-    /// Does what the program asks; returns the state that it believes the queue pair to be in then.
+    /// Applies the attributes; returns the state that the program sees then.
     fn modify(
         &self,
         context: &context::Context,
@@ -63,7 +63,7 @@ impl Pair {
         } else {
             from
         };
-        // The peers of managed connections have numbers that nobody can call.
+        // Peers of managed connections have numbers that cannot be connected to out of band.
         if mask & IBV_QP_DEST_QPN != 0 && attr.dest_qp_num < CALLABLE {
             self.manage();
         }
@@ -92,7 +92,7 @@ impl Pair {
         check(attr, mask)?;
         self.enable(attr, mask);
         let done = match to {
-            // The manager does it: harmless for who insists.
+            // Done by the connection manager; programs that request it as well are not refused.
             IBV_QPS_RTR | IBV_QPS_RTS => true,
             IBV_QPS_INIT if self.transport.state().receives() => true,
             _ => state(to).is_some_and(|to| self.transport.modify(to)),
@@ -131,7 +131,7 @@ impl Pair {
         }
     }
 
-    /// What peers may do.
+    /// Sets the operations that the peer may use.
     fn enable(&self, attr: &ibv_qp_attr, mask: u32) {
         if mask & IBV_QP_ACCESS_FLAGS == 0 {
             return;
@@ -147,10 +147,10 @@ impl Pair {
     }
 }
 
-/// The first number that a peer can be called by.
+/// The smallest queue pair number that can be connected to out of band.
 const CALLABLE: u32 = 1024 << 8;
 
-/// A state in the adapter's words.
+/// The adapter's state for an `IBV_QPS_` constant.
 fn state(state: u32) -> Option<QpState> {
     Some(match state {
         IBV_QPS_RESET => QpState::Reset,
@@ -163,7 +163,7 @@ fn state(state: u32) -> Option<QpState> {
     })
 }
 
-/// Values that make no sense wherever they come.
+/// Refuses values that are invalid in every state.
 fn check(attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     let has = |bit| mask & bit != 0;
     let wrong = (has(IBV_QP_PORT) && attr.port_num != PORT)
@@ -184,7 +184,7 @@ fn check(attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Tells the connection how to behave.
+/// Sets the attributes of the connection.
 fn learn(manners: &mut Manners, attr: &ibv_qp_attr, mask: u32, before: &ibv_qp_attr) {
     let has = |bit| mask & bit != 0;
     if has(IBV_QP_RNR_RETRY) {
@@ -233,13 +233,13 @@ fn learn(manners: &mut Manners, attr: &ibv_qp_attr, mask: u32, before: &ibv_qp_a
     }
 }
 
-/// The least silence that makes a peer dead, where a program asked for none before: the default of the setting `dead_after`.
+/// The shortest silence after which a peer is considered dead, if none was set before: the default of the setting `dead_after`.
 const LEAST: Duration = Duration::from_secs(10);
-/// The longest that a request waits for a peer that is lost.
+/// The longest time that requests wait after the connection to the peer was lost.
 const MOST_GRACE: Duration = Duration::from_secs(2);
 
-/// How long a silent peer is waited for: 4.096 µs · 2^timeout · 4 · (retries + 1); 0 is for ever. Not less than the setting
-/// `dead_after`: what is usual on a network of adapters is short for one of processes, and does not survive a pause of two seconds.
+/// How long a silent peer is waited for: 4.096 µs · 2^timeout · 4 · (retries + 1); no limit for timeout 0. At least the setting
+/// `dead_after`: values that are usual for adapters are too short for processes, which may pause for two seconds.
 pub(crate) fn patience(timeout: u8, tries: u8, least: Option<Duration>) -> Option<Duration> {
     if timeout == 0 {
         return None;
@@ -248,8 +248,8 @@ pub(crate) fn patience(timeout: u8, tries: u8, least: Option<Duration>) -> Optio
     Some(Duration::from_nanos(nanos).max(least.unwrap_or(LEAST)))
 }
 
-/// How long a request waits for a peer that is lost, as it would if nobody but a timer told of it; not longer than
-/// programs of our day like to wait.
+/// How long requests wait after the connection to the peer was lost, as if the loss was noticed by the retransmission timer only;
+/// at most [`MOST_GRACE`].
 pub(crate) fn grace(timeout: u8, tries: u8) -> Duration {
     let nanos = match timeout {
         0 => u64::MAX,
@@ -258,7 +258,7 @@ pub(crate) fn grace(timeout: u8, tries: u8) -> Duration {
     Duration::from_nanos(nanos).min(MOST_GRACE)
 }
 
-/// Names the peer, and makes the queue pair ready to receive.
+/// Sets the peer, and moves the queue pair to RTR.
 fn expect(qp: &Qp, context: &context::Context, attr: &ibv_qp_attr) -> Result<(), Errno> {
     let route = &attr.ah_attr.grh;
     if attr.ah_attr.is_global == 0 {

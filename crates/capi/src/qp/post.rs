@@ -1,6 +1,6 @@
-//! Requests as C programs post them: linked lists of structs with unions, of which the opcode says what counts.
-//! It promises that what comes before a refused request is posted, and that the refused one is named.
-//! It refuses opcodes and flags that the queue pair has not, before anything of the request is queued.
+//! Work requests in the form of `ibv_post_send` and `ibv_post_recv`: linked lists of structs with unions, whose valid member the opcode decides.
+//! Requests before an invalid one are posted, and `bad_wr` points to the invalid one.
+//! Opcodes and flags that the queue pair does not support are refused before the request is queued.
 
 use core::ffi::c_int;
 
@@ -14,12 +14,12 @@ use crate::errno::{Errno, number};
 use crate::scatter::{BATCH, list, receives};
 use crate::{ah, mw};
 
-/// Every bit of a word counts, in a compare or a swap without masks.
+/// The mask of a compare or swap on all bits.
 const WHOLE: u64 = u64::MAX;
 const KNOWN_FLAGS: u32 = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
 impl Pair {
-    /// The flags of a request in the adapter's words.
+    /// The adapter's flags of a request.
     pub(super) fn flags(&self, asked: u32) -> Result<Flags, Errno> {
         if asked & !KNOWN_FLAGS != 0 {
             return Err(Errno::INVAL);
@@ -41,12 +41,12 @@ impl Pair {
         Ok(flags)
     }
 
-    /// What a request asks for; its opcode says which member of its unions counts.
+    /// The operation of a request; its opcode decides which member of the unions is valid.
     ///
     /// # Safety
-    /// What the request names was made here.
+    /// The window and region that the request names were created by this library.
     unsafe fn operation(&self, wr: &ibv_send_wr) -> Result<SendOp, Errno> {
-        // SAFETY: numbers, whichever member they were written through.
+        // SAFETY: both members are integers, for which any bytes are valid.
         let (rdma, atomic) = unsafe { (wr.wr.rdma, wr.wr.atomic) };
         let remote = |rkey, to| Remote {
             stag: Stag::new(rkey),
@@ -87,7 +87,7 @@ impl Pair {
             },
             IBV_WR_LOCAL_INV => SendOp::LocalInvalidate(Stag::new(wr.imm_data)),
             IBV_WR_BIND_MW => {
-                // SAFETY: the caller's word.
+                // SAFETY: the opcode says that this member was written; the caller guarantees that window and region were created by this library.
                 unsafe {
                     let bind = wr.bind_or_tso.bind_mw;
                     mw::request(bind.mw, bind.rkey, &bind.bind_info)?
@@ -98,7 +98,7 @@ impl Pair {
         self.offers(&op).then_some(op).ok_or(Errno::INVAL)
     }
 
-    /// Its kind of queue pair knows the operation.
+    /// Whether the type of the queue pair has the operation.
     pub(super) fn offers(&self, op: &SendOp) -> bool {
         match self.kind {
             IBV_QPT_RC => true,
@@ -114,25 +114,25 @@ impl Pair {
     }
 }
 
-/// Posts send requests; says which was refused, if one was.
+/// Posts send requests; on failure `bad` is set to the refused one.
 ///
 /// # Safety
-/// `qp` was made here; the requests are the program's.
+/// `qp` was created by this library; the requests are valid during the call.
 pub(crate) unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
     wr: *mut ibv_send_wr,
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
     let own = match unsafe { of(qp) } {
         Ok(own) => own,
         Err(errno) => return number(Err(errno)),
     };
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees a valid list of requests at `wr`.
     let posted = unsafe { own.post_list(wr) };
     number(posted.map_err(|(at, errno)| {
         if !bad.is_null() {
-            // SAFETY: the program's word.
+            // SAFETY: the caller guarantees that `bad` is valid for writes.
             unsafe { *bad = at };
         }
         errno
@@ -140,17 +140,17 @@ pub(crate) unsafe extern "C" fn post_send(
 }
 
 impl Pair {
-    /// Understands one more request.
+    /// Translates one request and adds it to the batch.
     ///
     /// # Safety
-    /// What the request names is the program's, or was made here.
+    /// `wr` is valid; its list, its inline data and the objects that it names are valid during the call.
     unsafe fn add(&self, batch: &mut Batch, wr: *mut ibv_send_wr) -> Result<(), Errno> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that `wr` is valid for reads.
         let request = unsafe { &*wr };
         let flags = self.flags(request.send_flags)?;
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that the objects that the request names were created by this library.
         let op = unsafe { self.operation(request)? };
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees `num_sge` entries at `sg_list`.
         let sges = unsafe { list(request.sg_list, request.num_sge)? };
         if sges.len() > self.cap.max_send_sge as usize {
             return Err(Errno::INVAL);
@@ -158,12 +158,12 @@ impl Pair {
         let source = if op.is_local() {
             Source::Pieces(0..0)
         } else if request.send_flags & IBV_SEND_INLINE != 0 {
-            // SAFETY: the caller's word: its own memory.
+            // SAFETY: the caller guarantees that the memory of inline data is valid for reads.
             Source::Inline(unsafe { batch.copy(sges, self.cap.max_inline_data)? })
         } else {
             Source::Pieces(batch.gather(sges))
         };
-        // SAFETY: the caller's word; this member counts for datagrams.
+        // SAFETY: for datagrams this member of the union was written; the caller guarantees that its handle is null or was created by this library.
         let to = (self.kind == IBV_QPT_UD).then(|| unsafe { destination(&request.wr.ud) });
         let to = to.transpose()?;
         batch.add(wr, request.wr_id, op, flags, source);
@@ -174,18 +174,18 @@ impl Pair {
     }
 
     /// # Safety
-    /// `wr` is a list of requests of the program's.
+    /// `wr` is null or a linked list of valid requests.
     unsafe fn post_list(&self, mut wr: *mut ibv_send_wr) -> Result<(), (*mut ibv_send_wr, Errno)> {
         while !wr.is_null() {
             let mut batch = Batch::default();
             let mut wrong = None;
             while !wr.is_null() && batch.len() < BATCH {
-                // SAFETY: the caller's word.
+                // SAFETY: `wr` is not null, so the caller guarantees a valid request.
                 if let Err(errno) = unsafe { self.add(&mut batch, wr) } {
                     wrong = Some((wr, errno));
                     break;
                 }
-                // SAFETY: the caller's word.
+                // SAFETY: as above.
                 wr = unsafe { (*wr).next };
             }
             batch.post(self)?;
@@ -197,12 +197,12 @@ impl Pair {
     }
 }
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 ///
 /// # Safety
-/// The handle was made here.
+/// The handle is null or was created by this library.
 pub(super) unsafe fn destination(to: &ibv_send_wr__wr__ud) -> Result<Destination, Errno> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `to.ah` is null or was created by this library, and exists during the call.
     let address = unsafe { ah::of(to.ah)? };
     Ok(Destination {
         address: address.peer,
@@ -212,12 +212,12 @@ pub(super) unsafe fn destination(to: &ibv_send_wr__wr__ud) -> Result<Destination
     })
 }
 
-/// Posts one request that is known already.
+/// Posts one request that has been translated already.
 ///
 /// # Safety
-/// `qp` was made here.
+/// `qp` was created by this library.
 pub(crate) unsafe fn post_op(qp: *mut ibv_qp, wr: &ibv_send_wr, op: SendOp) -> Result<(), Errno> {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
     let own = unsafe { of(qp)? };
     let request = SendWr {
         id: wr.wr_id,
@@ -234,21 +234,21 @@ pub(crate) unsafe fn post_op(qp: *mut ibv_qp, wr: &ibv_send_wr, op: SendOp) -> R
     }
 }
 
-/// Posts receives; says which was refused, if one was.
+/// Posts receives; on failure `bad` is set to the refused one.
 ///
 /// # Safety
-/// `qp` was made here; the requests are the program's.
+/// `qp` was created by this library; the requests are valid during the call.
 pub(crate) unsafe extern "C" fn post_recv(
     qp: *mut ibv_qp,
     wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
     let own = match unsafe { of(qp) } {
         Ok(own) => own,
         Err(errno) => return number(Err(errno)),
     };
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees a valid list of requests at `wr`, and that `bad` is null or valid for writes.
     number(unsafe {
         let pieces = own.cap.max_recv_sge as usize;
         receives(wr, bad, pieces, |list| own.transport.post_recv(list))

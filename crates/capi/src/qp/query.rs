@@ -1,5 +1,5 @@
-//! What can be asked of a queue pair.
-//! It promises what was set and where the queue pair stands now. It refuses options that only makers of cards know.
+//! Queries of a queue pair: attributes as they were set, and its current state.
+//! Vendor-specific options (ECE) are not supported.
 
 use core::ffi::c_int;
 
@@ -7,10 +7,10 @@ use super::of;
 use crate::abi::*;
 use crate::errno::{Errno, number};
 
-/// What a queue pair was made of, what it was told, and where it stands.
+/// The attributes of a queue pair, and those that it was created with.
 ///
 /// # Safety
-/// `qp` was made here; the others are the program's.
+/// `qp` was created by this library; the others are valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_qp(
     qp: *mut ibv_qp,
@@ -18,15 +18,15 @@ pub unsafe extern "C" fn ibv_query_qp(
     _mask: c_int,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
     let own = unsafe { of(qp) };
     number(own.and_then(|own| {
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `attr` and `init` are null or valid for reads and writes.
         let (Some(attr), Some(init)) = (unsafe { (attr.as_mut(), init.as_mut()) }) else {
             return Err(Errno::INVAL);
         };
         *attr = own.attributes();
-        // SAFETY: fields that are written once, but for the state, which this call changes for the program.
+        // SAFETY: `qp` is valid, since `of` succeeded. The fields are written once, except for the state, which the program does not access now.
         unsafe {
             *init = ibv_qp_init_attr {
                 qp_context: (*qp).qp_context,
@@ -43,11 +43,11 @@ pub unsafe extern "C" fn ibv_query_qp(
     }))
 }
 
-/// Whether data of requests is placed in order, as the caller would like to rely on: from the first byte to the last it is,
-/// but a program may see the last of a long message before all of a piece that went another way.
+/// Whether data is placed in order within a message, so that the last byte can be polled. The answer is no: a long message may be
+/// placed in parts that take different ways.
 ///
 /// # Safety
-/// As of a function that looks at nothing.
+/// No requirements: the arguments are not used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_qp_data_in_order(
     _qp: *mut ibv_qp,
@@ -57,20 +57,20 @@ pub unsafe extern "C" fn ibv_query_qp_data_in_order(
     0
 }
 
-/// Options of a connection's makers: there are none.
+/// Vendor-specific options of a connection: there are none.
 ///
 /// # Safety
-/// `ece` is the program's.
+/// `ece` is null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `ece` is null or valid for reads and writes.
     if let Some(ece) = unsafe { ece.as_mut() } {
         *ece = ibv_ece::zeroed();
     }
     number(Err(Errno::NOSUPP))
 }
 
-/// Sets options of a connection's makers: there are none.
+/// Would set vendor-specific options of a connection; not supported.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_set_ece(_qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int {
     number(Err(Errno::NOSUPP))

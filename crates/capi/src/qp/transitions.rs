@@ -1,15 +1,15 @@
-//! Which changes of state there are, and which attributes each must and may come with: InfiniBand's table.
-//! It promises to refuse what the original refuses. It refuses to know what the attributes mean.
+//! The state changes of queue pairs, with the attributes that each requires and permits: the table of the InfiniBand specification.
+//! What the attributes mean is in `modify`.
 
 use crate::abi::*;
 
-/// A change of state.
+/// A state change.
 pub(super) struct Transition {
     from: u32,
     to: u32,
-    /// What must be given, for reliable and unreliable connections and for datagrams.
+    /// Required attributes: for reliable connections, unreliable connections and datagrams.
     needs: [u32; 3],
-    /// What may be given besides.
+    /// Attributes that are permitted besides.
     takes: [u32; 3],
 }
 
@@ -106,11 +106,11 @@ const TABLE: &[Transition] = &[
     },
 ];
 
-/// A program may ask for this change with these attributes.
+/// Whether this state change is permitted with these attributes.
 pub(super) fn allowed(kind: u32, from: u32, to: u32, mask: u32) -> bool {
     let mask = mask & !IBV_QP_STATE;
     if matches!(to, IBV_QPS_RESET | IBV_QPS_ERR) {
-        // From anywhere, and with nothing.
+        // From every state, and without attributes.
         return mask & !CURRENT == 0;
     }
     let column = match kind {

@@ -1,5 +1,5 @@
-//! What a queue pair is made of underneath: a connected one or one for datagrams.
-//! It promises one set of verbs for both. It refuses kinds that the personality has not.
+//! The adapter's queue pair behind a C queue pair: a connected one or one for datagrams.
+//! Types that the personality does not have are refused with `EOPNOTSUPP`.
 
 use verbena::low::{BareCq, Limits, Personality, PostError, QpState, QpType, RecvWr};
 use verbena::{Pd, Qp, QpOptions, Srq, Ud, UdOptions};
@@ -9,13 +9,13 @@ use crate::errno::Errno;
 
 /// The adapter's side of a queue pair.
 pub(super) enum Transport {
-    /// Reliable, or unreliable and connected.
+    /// Connected, reliable or unreliable.
     Connected(Qp),
     /// For datagrams.
     Datagram(Ud),
 }
 
-/// A queue pair to make.
+/// Parameters of a queue pair to create.
 pub(super) struct Asked<'a> {
     pub(super) kind: u32,
     pub(super) personality: Personality,
@@ -50,7 +50,7 @@ impl Transport {
             personality: Some(asked.personality),
             qp_type,
             limits: asked.limits,
-            // By hand is how InfiniBand's queue pairs are connected; iWARP's have a manager.
+            // RoCE queue pairs are connected by the program, out of band; iWARP's by the connection manager.
             callable: roce && !asked.managed,
             ..QpOptions::default()
         };
@@ -61,7 +61,7 @@ impl Transport {
         Ok(Transport::Connected(qp?))
     }
 
-    /// The number that peers know it by.
+    /// The number that peers connect to.
     pub(super) fn number(&self) -> u32 {
         match self {
             Transport::Connected(qp) => qp.name().map_or(qp.number(), |name| name.number),
@@ -69,7 +69,7 @@ impl Transport {
         }
     }
 
-    /// The number that events know it by.
+    /// The number of the queue pair in events of the adapter.
     pub(super) fn event_number(&self) -> u32 {
         match self {
             Transport::Connected(qp) => qp.number(),

@@ -1,6 +1,6 @@
-//! The functions that build requests one call at a time (`ibv_wr_start` to `ibv_wr_complete`).
-//! It promises that the requests between start and completion are posted together or not at all, and that a mistake in one of
-//! them is told at the end. It refuses operations that the program did not ask for when it made the queue pair: they are null.
+//! The functions that build requests call by call (`ibv_wr_start` to `ibv_wr_complete`).
+//! The requests between start and completion are posted together or not at all; an error in one of them is returned by `ibv_wr_complete`.
+//! Functions of operations that were not requested at creation are null.
 
 use core::ffi::{c_int, c_void};
 
@@ -15,14 +15,14 @@ use crate::errno::{Errno, number};
 use crate::mw;
 use crate::scatter::list;
 
-/// What is being built; locked from start to completion, as the original's lock is.
+/// The requests being built; locked from start to completion, as by the original.
 #[derive(Default)]
 pub(super) struct Builder(Mutex<Draft>);
 
 #[derive(Default)]
 struct Draft {
     batch: Batch,
-    /// The first mistake.
+    /// The first error.
     wrong: Option<Errno>,
 }
 
@@ -42,7 +42,7 @@ const UC: u32 = RC
         | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD);
 const UD: u32 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 
-/// Gives a queue pair the functions that its program asked for.
+/// Sets the functions that the program requested.
 pub(super) fn equip(qp: &mut ibv_qp_ex, kind: u32, asked: u64) -> Result<(), Errno> {
     let offered = match kind {
         IBV_QPT_RC => RC,
@@ -97,27 +97,27 @@ pub(super) fn equip(qp: &mut ibv_qp_ex, kind: u32, asked: u64) -> Result<(), Err
     Ok(())
 }
 
-/// The queue pair, and what is being built on it.
+/// The queue pair, and the requests being built on it.
 ///
 /// # Safety
-/// `qp` was made here, and this thread has started to build.
+/// `qp` was created by this library, and this thread has called `wr_start` on it.
 unsafe fn draft<'a>(qp: *mut ibv_qp_ex) -> Option<(&'a Pair, &'a mut Draft)> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
     let pair = unsafe { Held::of(qp)? };
-    // SAFETY: this thread holds the lock since it started.
+    // SAFETY: the caller guarantees that this thread has called `wr_start`, and so holds the lock.
     Some((pair, unsafe { &mut *pair.builder.0.data_ptr() }))
 }
 
-/// Adds a request; its number and flags are what the program has left in the queue pair.
+/// Adds a request; its `wr_id` and flags are those that the program has stored in the queue pair.
 ///
 /// # Safety
-/// As of [`draft`].
+/// As for [`draft`].
 unsafe fn add(qp: *mut ibv_qp_ex, op: Result<SendOp, Errno>) {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
     let Some((pair, draft)) = (unsafe { draft(qp) }) else {
         return;
     };
-    // SAFETY: fields that only this thread writes while it builds.
+    // SAFETY: `qp` is valid, and the program writes these fields only on the thread that builds.
     let (id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
     match (op, pair.flags(flags)) {
         (Ok(op), Ok(flags)) => {
@@ -138,30 +138,30 @@ fn remote(rkey: u32, at: u64) -> Remote {
 }
 
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
     if let Some(pair) = unsafe { Held::of(qp) } {
         let mut draft = pair.builder.0.lock();
         draft.batch.clear();
         draft.wrong = None;
-        // Unlocked by completion or abortion, one of which the program calls.
+        // Unlocked by `wr_complete` or `wr_abort`, one of which the program calls.
         MutexGuard::leak(draft);
     }
 }
 
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
     if let Some(pair) = unsafe { Held::of(qp) }
         && pair.builder.0.is_locked()
     {
-        // SAFETY: this thread locked it when it started.
+        // SAFETY: it is locked, and the caller guarantees that this thread locked it in `wr_start`.
         unsafe { pair.builder.0.force_unlock() };
     }
 }
 
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
     let started = unsafe { Held::of(qp) }.is_some_and(|pair| pair.builder.0.is_locked());
-    // SAFETY: the program's word.
+    // SAFETY: the lock is held, and the caller guarantees that this thread locked it in `wr_start`.
     let Some((pair, draft)) = (unsafe { draft(qp) }).filter(|_| started) else {
         return number(Err(Errno::INVAL));
     };
@@ -169,7 +169,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
         Some(errno) => Err(errno),
         None => pair.post_all(&draft.batch),
     };
-    // SAFETY: this thread locked it when it started.
+    // SAFETY: this thread locked it in `wr_start`.
     unsafe { pair.builder.0.force_unlock() };
     number(posted)
 }
@@ -178,7 +178,7 @@ impl Pair {
     /// Posts all of them or none.
     fn post_all(&self, batch: &Batch) -> Result<(), Errno> {
         let depth = self.cap.max_send_wr as usize;
-        // One request is refused or not; of several none may be posted if not all can.
+        // One request is refused or posted; of several none may be posted if not all fit.
         if batch.len() > 1 && self.transport.sends() + batch.len() > depth {
             return Err(PostError::Full(depth).into());
         }
@@ -194,7 +194,7 @@ unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
         invalidate: None,
         immediate: None,
     };
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
     unsafe { add(qp, Ok(op)) };
 }
 
@@ -203,7 +203,7 @@ unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm_data: u32) {
         invalidate: None,
         immediate: Some(u32::from_be(imm_data)),
     };
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
     unsafe { add(qp, Ok(op)) };
 }
 
@@ -212,7 +212,7 @@ unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
         invalidate: Some(Stag::new(rkey)),
         immediate: None,
     };
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
     unsafe { add(qp, Ok(op)) };
 }
 
@@ -221,7 +221,7 @@ unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, at: u64) {
         remote: remote(rkey, at),
         immediate: None,
     };
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
     unsafe { add(qp, Ok(op)) };
 }
 
@@ -230,7 +230,7 @@ unsafe extern "C" fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, at: u64, i
         remote: remote(rkey, at),
         immediate: Some(u32::from_be(imm_data)),
     };
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
     unsafe { add(qp, Ok(op)) };
 }
 
@@ -239,7 +239,7 @@ unsafe extern "C" fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, at: u64) {
         remote: remote(rkey, at),
         local_invalidate: None,
     };
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
     unsafe { add(qp, Ok(op)) };
 }
 
@@ -257,7 +257,7 @@ unsafe extern "C" fn wr_atomic_cmp_swp(
         swap,
         swap_mask: u64::MAX,
     };
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
     unsafe { add(qp, Ok(op)) };
 }
 
@@ -267,12 +267,12 @@ unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, at: u64,
         add: value,
         mask: 0,
     };
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
     unsafe { add(qp, Ok(op)) };
 }
 
 unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
     unsafe { add(qp, Ok(SendOp::LocalInvalidate(Stag::new(rkey)))) };
 }
 
@@ -282,7 +282,7 @@ unsafe extern "C" fn wr_bind_mw(
     rkey: u32,
     info: *const ibv_mw_bind_info,
 ) {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `info` is null or valid, window and region were created by this library, and `wr_start` was called.
     unsafe {
         let info = info.as_ref().ok_or(Errno::INVAL);
         add(qp, info.and_then(|info| mw::request(window, rkey, info)));
@@ -300,11 +300,11 @@ unsafe extern "C" fn wr_set_ud_addr(
         remote_qpn,
         remote_qkey,
     };
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
     let Some((_, draft)) = (unsafe { draft(qp) }) else {
         return;
     };
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `ah` is null or was created by this library.
     match unsafe { destination(&to) } {
         Ok(to) => draft.batch.set_destination(to),
         Err(errno) => {
@@ -313,12 +313,12 @@ unsafe extern "C" fn wr_set_ud_addr(
     }
 }
 
-/// Says where the data of the request is that was added last.
+/// Sets the data of the request that was added last.
 ///
 /// # Safety
-/// As of [`draft`].
+/// As for [`draft`].
 unsafe fn set(qp: *mut ibv_qp_ex, source: impl FnOnce(&Pair, &mut Batch) -> Result<Source, Errno>) {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
     let Some((pair, draft)) = (unsafe { draft(qp) }) else {
         return;
     };
@@ -331,7 +331,7 @@ unsafe fn set(qp: *mut ibv_qp_ex, source: impl FnOnce(&Pair, &mut Batch) -> Resu
 }
 
 /// # Safety
-/// As of [`draft`]; the pieces are the program's.
+/// As for [`draft`].
 unsafe fn set_pieces(qp: *mut ibv_qp_ex, sges: &[ibv_sge]) {
     let source = |pair: &Pair, batch: &mut Batch| {
         if sges.len() > pair.cap.max_send_sge as usize {
@@ -339,30 +339,30 @@ unsafe fn set_pieces(qp: *mut ibv_qp_ex, sges: &[ibv_sge]) {
         }
         Ok(Source::Pieces(batch.gather(sges)))
     };
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
     unsafe { set(qp, source) };
 }
 
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
     let piece = ibv_sge { addr, length, lkey };
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
     unsafe { set_pieces(qp, &[piece]) };
 }
 
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, sges: *const ibv_sge) {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees `count` entries at `sges`.
     let sges = unsafe { list(sges, c_int::try_from(count).unwrap_or(-1)) };
     match sges {
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
         Ok(sges) => unsafe { set_pieces(qp, sges) },
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
         Err(errno) => unsafe { set(qp, |_, _| Err(errno)) },
     }
 }
 
 unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
     let buffer = ibv_data_buf { addr, length };
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees `length` bytes at `addr` and that this thread has called `wr_start`; `buffer` is a local.
     unsafe { wr_set_inline_data_list(qp, 1, &raw const buffer) };
 }
 
@@ -375,7 +375,7 @@ unsafe extern "C" fn wr_set_inline_data_list(
         let buffers = match count {
             0 => &[],
             _ if buffers.is_null() => return Err(Errno::INVAL),
-            // SAFETY: the program's word.
+            // SAFETY: `buffers` is not null, so the caller guarantees `count` entries.
             _ => unsafe { core::slice::from_raw_parts(buffers, count) },
         };
         let mut pieces = Vec::with_capacity(count.min(64));
@@ -386,10 +386,10 @@ unsafe extern "C" fn wr_set_inline_data_list(
                 lkey: 0,
             });
         }
-        // SAFETY: the program's word: its own memory.
+        // SAFETY: the caller guarantees that the memory of each buffer is valid for reads.
         let copied = unsafe { batch.copy(&pieces, pair.cap.max_inline_data)? };
         Ok(Source::Inline(copied))
     };
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
     unsafe { set(qp, source) };
 }

@@ -1,5 +1,5 @@
-//! Addresses as C programs have them.
-//! It promises to read and write no more than the program says there is. It refuses families other than IPv4 and IPv6.
+//! Socket addresses of rsockets: no more is read or written than the length that the program passes.
+//! Families other than IPv4 and IPv6 are `EAFNOSUPPORT`.
 
 use core::ffi::c_int;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -9,10 +9,10 @@ use libc::{sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 
 use crate::errno::Errno;
 
-/// The address that a program names. IPv4 inside IPv6 becomes plain IPv4.
+/// Reads an address. An IPv4-mapped IPv6 address becomes an IPv4 address.
 ///
 /// # Safety
-/// `at` is null or begins `len` bytes.
+/// `at` is null or points to `len` bytes that are valid for reads.
 pub(super) unsafe fn read(at: *const sockaddr, len: socklen_t) -> Result<SocketAddr, Errno> {
     let len = len as usize;
     if at.is_null() {
@@ -21,17 +21,17 @@ pub(super) unsafe fn read(at: *const sockaddr, len: socklen_t) -> Result<SocketA
     if len < size_of::<sa_family_t>() {
         return Err(Errno::INVAL);
     }
-    // SAFETY: the family is the first member, and it is there; it need not be aligned.
+    // SAFETY: `at` is not null and has at least the bytes of the family, which is the first member; it need not be aligned.
     let family = unsafe { ptr::read_unaligned(&raw const (*at).sa_family) };
     match c_int::from(family) {
         libc::AF_INET if len >= size_of::<sockaddr_in>() => {
-            // SAFETY: the family and the length say so.
+            // SAFETY: there are at least as many bytes as the struct has, of which any are valid; it need not be aligned.
             let v4 = unsafe { ptr::read_unaligned(at.cast::<sockaddr_in>()) };
             let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
             Ok(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
         }
         libc::AF_INET6 if len >= size_of::<sockaddr_in6>() => {
-            // SAFETY: the family and the length say so.
+            // SAFETY: there are at least as many bytes as the struct has, of which any are valid; it need not be aligned.
             let v6 = unsafe { ptr::read_unaligned(at.cast::<sockaddr_in6>()) };
             let (ip, port) = (
                 Ipv6Addr::from(v6.sin6_addr.s6_addr),
@@ -47,10 +47,10 @@ pub(super) unsafe fn read(at: *const sockaddr, len: socklen_t) -> Result<SocketA
     }
 }
 
-/// An address in the form of the socket's family, cut to the room there is; `len` says how long it really is.
+/// Writes an address in the form of the socket's family, cut to the room at `at`; `len` is set to its full length.
 ///
 /// # Safety
-/// `len` is null or points to the bytes that there are at `at`, which may be null too.
+/// `len` is null or valid, and `at` is null or has room for `*len` bytes.
 pub(super) unsafe fn write(
     address: SocketAddr,
     family: c_int,
@@ -60,11 +60,11 @@ pub(super) unsafe fn write(
     if at.is_null() || len.is_null() {
         return Ok(());
     }
-    // SAFETY: not null, and the caller's.
+    // SAFETY: `len` is not null, so the caller guarantees that it is valid.
     let room = unsafe { *len } as usize;
     let port = address.port().to_be();
     let copy = |from: *const u8, size: usize| {
-        // SAFETY: `from` begins `size` bytes of ours, and there is room for as many as are copied.
+        // SAFETY: `from` points to `size` bytes of a local; no more than the room at `at` is copied, and `len` is valid.
         unsafe {
             ptr::copy_nonoverlapping(from, at.cast::<u8>(), size.min(room));
             *len = size as socklen_t;
@@ -76,7 +76,7 @@ pub(super) unsafe fn write(
             SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0)
         }
         SocketAddr::V4(v4) => {
-            // SAFETY: zeroes are a value of it.
+            // SAFETY: a C structure of integers, for which zeros are valid.
             let mut out: sockaddr_in = unsafe { mem::zeroed() };
             out.sin_family = libc::AF_INET as sa_family_t;
             out.sin_port = port;
@@ -85,7 +85,7 @@ pub(super) unsafe fn write(
             return Ok(());
         }
     };
-    // SAFETY: zeroes are a value of it.
+    // SAFETY: a C structure of integers, for which zeros are valid.
     let mut out: sockaddr_in6 = unsafe { mem::zeroed() };
     out.sin6_family = libc::AF_INET6 as sa_family_t;
     out.sin6_port = port;
@@ -95,7 +95,7 @@ pub(super) unsafe fn write(
     Ok(())
 }
 
-/// What a socket without an address is called.
+/// The address of a socket that has none.
 pub(super) fn none(family: c_int) -> SocketAddr {
     let ip: IpAddr = if family == libc::AF_INET6 {
         Ipv6Addr::UNSPECIFIED.into()

@@ -1,5 +1,5 @@
-//! What sockets are like unless a program says: the administrator's files, as the original has them (`man 7 rsocket`).
-//! It promises that a file that is not there or holds no number changes nothing. It refuses to look twice.
+//! Default options of rsockets from the files of the administrator, as in the original (`man 7 rsocket`).
+//! The files are read once per process. A file that does not exist or holds no number changes nothing.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use verbena_rsocket::Options;
 
-/// Where the files are.
+/// The directory of the files.
 const FOLDER: &str = "/etc/rdma/rsocket";
 
 /// The defaults of this process.

@@ -1,5 +1,5 @@
-//! Receiving: `rrecv` and its kin.
-//! It promises what came, even if a signal or an error came behind it. It refuses urgent data and control data.
+//! Receiving: `rrecv` and the calls like it. Bytes that were received are returned even if a signal or an error follows them.
+//! Urgent data and the error queue are not supported, and there is no control data.
 
 use core::ffi::{c_int, c_void};
 
@@ -36,17 +36,17 @@ pub(super) unsafe extern "C-unwind" fn verbena_rrecv(
     how: c_int,
 ) -> isize {
     count(table::get(socket).and_then(|entry| match entry {
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `len` bytes at `buf` are valid for writes.
         Entry::Stream(own) => Ok(own.stream.recv(unsafe { room(buf, len) }?, flags(how)?)?),
-        // SAFETY: the program's word, to the C library.
+        // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
         Entry::Datagram => checked(unsafe { cancel::recv(socket, buf, len, how) }),
     }))
 }
 
-/// Receives bytes, and says from whom.
+/// Receives bytes, and writes the peer's address.
 ///
 /// # Safety
-/// There is room for `len` bytes at `buf`; the others are null or the program's.
+/// There is room for `len` bytes at `buf`; the other pointers are null or valid during the call.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_rrecvfrom(
     socket: c_int,
@@ -58,16 +58,16 @@ pub(super) unsafe extern "C-unwind" fn verbena_rrecvfrom(
 ) -> isize {
     count(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
-            // SAFETY: the program's word.
+            // SAFETY: the caller guarantees that `len` bytes at `buf` are valid for writes.
             let n = own.stream.recv(unsafe { room(buf, len) }?, flags(how)?)?;
             if let Ok(peer) = own.stream.peer() {
-                // SAFETY: the program's word.
+                // SAFETY: the caller guarantees that `addrlen` is null or valid, and that `addr` is null or has room for `*addrlen` bytes.
                 unsafe { address::write(peer, own.family, addr, addrlen) }?;
             }
             Ok(n)
         }
         Entry::Datagram => {
-            // SAFETY: the program's word, to the C library.
+            // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
             checked(unsafe { cancel::recvfrom(socket, buf, len, how, addr, addrlen) })
         }
     }))
@@ -83,14 +83,14 @@ pub(super) unsafe extern "C-unwind" fn verbena_rread(
     buf: *mut c_void,
     len: usize,
 ) -> isize {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees room for `len` bytes at `buf`.
     unsafe { verbena_rrecv(socket, buf, len, 0) }
 }
 
-/// Receives into several pieces.
+/// Receives into several buffers.
 ///
 /// # Safety
-/// `iov` begins `iovcnt` pieces, which are the program's.
+/// `iov` points to `iovcnt` entries, each of which describes memory that is valid during the call.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_rreadv(
     socket: c_int,
@@ -100,18 +100,18 @@ pub(super) unsafe extern "C-unwind" fn verbena_rreadv(
     count(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
             let pieces = usize::try_from(iovcnt).map_err(|_| Errno::INVAL)?;
-            // SAFETY: the program's word.
+            // SAFETY: the caller guarantees `iovcnt` entries at `iov`, each with room for its length.
             unsafe { recv_all(&own, iov, pieces, Flags::default()) }
         }
-        // SAFETY: the program's word, to the C library.
+        // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
         Entry::Datagram => checked(unsafe { cancel::readv(socket, iov, iovcnt) }),
     }))
 }
 
-/// Receives into several pieces; there is no control data.
+/// Receives into several buffers; there is no control data.
 ///
 /// # Safety
-/// `msg` and all it names are the program's.
+/// `msg` and all memory that it describes are valid during the call.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_rrecvmsg(
     socket: c_int,
@@ -120,20 +120,20 @@ pub(super) unsafe extern "C-unwind" fn verbena_rrecvmsg(
 ) -> isize {
     count(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
-            // SAFETY: the program's word.
+            // SAFETY: the caller guarantees that `msg` is null or valid for reads and writes.
             let msg = unsafe { msg.as_mut() }.ok_or(Errno(libc::EFAULT))?;
-            // SAFETY: the program's word.
+            // SAFETY: the caller guarantees `msg_iovlen` entries at `msg_iov`, each with room for its length.
             let n = unsafe { recv_all(&own, msg.msg_iov, msg.msg_iovlen, flags(how)?) }?;
             (msg.msg_namelen, msg.msg_controllen, msg.msg_flags) = (0, 0, 0);
             Ok(n)
         }
-        // SAFETY: the program's word, to the C library.
+        // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
         Entry::Datagram => checked(unsafe { cancel::recvmsg(socket, msg, how) }),
     }))
 }
 
 /// # Safety
-/// `iov` begins `pieces` pieces, which are the program's.
+/// `iov` points to `pieces` entries, each of which describes memory that is valid during the call.
 unsafe fn recv_all(
     own: &Socket,
     iov: *const iovec,
@@ -144,7 +144,7 @@ unsafe fn recv_all(
         return Err(Errno::INVAL);
     }
     if pieces > 1 && flags.contains(Flags::PEEK) {
-        // The pieces would all show the same bytes.
+        // Every buffer would get the same bytes.
         return Err(Errno::NOSUPP);
     }
     if iov.is_null() {
@@ -154,11 +154,11 @@ unsafe fn recv_all(
             Err(Errno(libc::EFAULT))
         };
     }
-    // SAFETY: the program's word.
+    // SAFETY: `iov` is not null, so the caller guarantees `pieces` entries.
     let iov = unsafe { core::slice::from_raw_parts(iov, pieces) };
     let mut done = 0;
     for piece in iov.iter().filter(|piece| piece.iov_len > 0) {
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `piece.iov_len` bytes at `piece.iov_base` are valid for writes.
         let into = unsafe { room(piece.iov_base, piece.iov_len) }?;
         match own.stream.recv(into, flags) {
             Ok(n) if n < into.len() => return Ok(done + n),

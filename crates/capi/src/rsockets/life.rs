@@ -1,6 +1,5 @@
-//! From `rsocket` to `rclose`.
-//! `rclose` frees the descriptor at once; bytes that were sent before are transmitted in the background. It refuses families and types that
-//! are not IPv4 or IPv6, stream or datagram.
+//! From `rsocket` to `rclose`. `rclose` frees the descriptor at once; bytes that were sent before are transmitted in the background.
+//! Sockets are IPv4 or IPv6, stream or datagram; other families and types are refused as by `socket`.
 
 use core::ffi::c_int;
 
@@ -13,10 +12,10 @@ use super::{address, answer, checked, defaults, table};
 use crate::errno::{Errno, minus_one};
 use crate::home::home;
 
-/// Makes a socket.
+/// Creates a socket.
 ///
 /// # Safety
-/// None is needed.
+/// No requirements.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_rsocket(
     domain: c_int,
@@ -39,7 +38,7 @@ fn make(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Errno> {
             table::add(home, stream, domain, kind & libc::SOCK_CLOEXEC != 0)
         }
         (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => {
-            // SAFETY: makes a descriptor.
+            // SAFETY: `socket` takes integers and has no preconditions.
             let made = unsafe { libc::socket(domain, kind, protocol) };
             let number = checked(made as isize)? as c_int;
             table::add_datagram(number);
@@ -50,10 +49,10 @@ fn make(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Errno> {
     }
 }
 
-/// Takes an address.
+/// Binds an address.
 ///
 /// # Safety
-/// `addr` begins `addrlen` bytes.
+/// `addr` points to `addrlen` bytes that are valid for reads.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_rbind(
     socket: c_int,
@@ -62,12 +61,12 @@ pub(super) unsafe extern "C-unwind" fn verbena_rbind(
 ) -> c_int {
     answer(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
-            // SAFETY: the program's word.
+            // SAFETY: the caller guarantees a socket address of `addrlen` bytes at `addr`.
             own.stream.bind(unsafe { address::read(addr, addrlen) }?)?;
             Ok(0)
         }
         Entry::Datagram => {
-            // SAFETY: the program's word, to the C library.
+            // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
             let done = unsafe { libc::bind(socket, addr, addrlen) };
             Ok(checked(done as isize)? as c_int)
         }
@@ -77,20 +76,20 @@ pub(super) unsafe extern "C-unwind" fn verbena_rbind(
 /// Listens.
 ///
 /// # Safety
-/// None is needed.
+/// No requirements.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_rlisten(socket: c_int, backlog: c_int) -> c_int {
     minus_one(table::stream(socket).and_then(|own| {
-        // As the system: less than nothing is a lot.
+        // As for the system's sockets, a negative backlog means a large one.
         let backlog = usize::try_from(backlog).unwrap_or(usize::MAX);
         Ok(own.stream.listen(backlog.min(4096))?)
     }))
 }
 
-/// The next connection, and who it is.
+/// Accepts a connection, and writes the peer's address.
 ///
 /// # Safety
-/// `addr` and `addrlen` are null or the program's.
+/// `addr` and `addrlen` are null or valid during the call.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_raccept(
     socket: c_int,
@@ -100,7 +99,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_raccept(
     answer(table::stream(socket).and_then(|own| {
         let stream = own.stream.accept()?;
         if let Ok(peer) = stream.peer() {
-            // SAFETY: the program's word.
+            // SAFETY: the caller guarantees that `addrlen` is null or valid, and that `addr` is null or has room for `*addrlen` bytes.
             unsafe { address::write(peer, own.family, addr, addrlen) }?;
         }
         table::add(own.home.clone(), stream, own.family, false)
@@ -110,7 +109,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_raccept(
 /// Connects.
 ///
 /// # Safety
-/// `addr` begins `addrlen` bytes.
+/// `addr` points to `addrlen` bytes that are valid for reads.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_rconnect(
     socket: c_int,
@@ -119,23 +118,23 @@ pub(super) unsafe extern "C-unwind" fn verbena_rconnect(
 ) -> c_int {
     answer(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
-            // SAFETY: the program's word.
+            // SAFETY: the caller guarantees a socket address of `addrlen` bytes at `addr`.
             let address = unsafe { address::read(addr, addrlen) }?;
             own.stream.connect(address)?;
             Ok(0)
         }
         Entry::Datagram => {
-            // SAFETY: the program's word, to the C library.
+            // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
             let done = unsafe { cancel::connect(socket, addr, addrlen) };
             Ok(checked(done as isize)? as c_int)
         }
     }))
 }
 
-/// Ends one half of a connection, or both.
+/// Shuts down one direction of a connection, or both.
 ///
 /// # Safety
-/// None is needed.
+/// No requirements.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_rshutdown(socket: c_int, how: c_int) -> c_int {
     answer(table::get(socket).and_then(|entry| match entry {
@@ -149,15 +148,15 @@ pub(super) unsafe extern "C-unwind" fn verbena_rshutdown(socket: c_int, how: c_i
             own.stream.shutdown(half)?;
             Ok(0)
         }
-        // SAFETY: ends a half of a socket of ours.
+        // SAFETY: `shutdown` takes integers and has no preconditions.
         Entry::Datagram => Ok(checked(unsafe { libc::shutdown(socket, how) } as isize)? as c_int),
     }))
 }
 
-/// Closes a socket; what was sent still reaches the peer. Waits only where `SO_LINGER` says so.
+/// Closes a socket; bytes that were sent before still reach the peer. Waits only if `SO_LINGER` is set.
 ///
 /// # Safety
-/// None is needed.
+/// No requirements.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_rclose(socket: c_int) -> c_int {
     answer(table::remove(socket).and_then(|entry| match entry {
@@ -165,7 +164,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rclose(socket: c_int) -> c_int {
             own.stream.close_keeping(Some(own.home.clone()));
             Ok(0)
         }
-        // SAFETY: the descriptor is the socket's own.
+        // SAFETY: the descriptor belongs to the socket that was just removed from the table.
         Entry::Datagram => Ok(checked(unsafe { cancel::close(socket) } as isize)? as c_int),
     }))
 }

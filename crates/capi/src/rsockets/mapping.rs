@@ -1,5 +1,5 @@
-//! Memory that the peer writes by offset: `riomap`, `riounmap`, `riowrite`.
-//! It promises that memory is registered as long as it is mapped. It refuses to tell the owner of a write.
+//! Memory that the peer writes by offset: `riomap`, `riounmap`, `riowrite`. Memory is registered as long as it is mapped.
+//! The owner of the memory is not notified of a write.
 
 use core::ffi::{c_int, c_void};
 
@@ -10,7 +10,7 @@ use verbena_rsocket::Flags;
 use super::{bytes, table};
 use crate::errno::{Errno, minus_one};
 
-/// Lets the peer write memory of the program's, or notes that the program will send from it.
+/// Maps memory for the peer to write, or, with `PROT_NONE`, memory that only this side sends from.
 ///
 /// # Safety
 /// There are `len` bytes at `buf` that stay mapped until they are unmapped here or the socket is closed.
@@ -23,7 +23,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_riomap(
     _flags: c_int,
     offset: off_t,
 ) -> off_t {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `len` bytes at `buf` stay mapped until they are unmapped or the socket is closed.
     let mapped = unsafe { map(socket, buf, len, prot, offset) };
     mapped.unwrap_or_else(|errno| {
         errno.set();
@@ -48,22 +48,22 @@ unsafe fn map(
     let offset = if offset == -1 { key as off_t } else { offset };
     let place = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
     if prot == libc::PROT_NONE {
-        // What is sent is copied anyway.
+        // Nothing to register: what is sent is copied anyway.
         own.stream.pd()?;
         own.local.lock().push((key, len));
         return Ok(offset);
     }
     let access = Access::LOCAL_READ | Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that `len` bytes at `buf` stay mapped until they are unmapped or the socket is closed.
     let mr = unsafe { Mr::register(&own.stream.pd()?, buf.cast(), len, access) }?;
     own.stream.map(key, mr, place)?;
     Ok(offset)
 }
 
-/// Takes memory back.
+/// Unmaps memory.
 ///
 /// # Safety
-/// None is needed.
+/// No requirements.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_riounmap(
     socket: c_int,
@@ -84,7 +84,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_riounmap(
 /// Writes into memory that the peer has mapped.
 ///
 /// # Safety
-/// `buf` begins `len` bytes.
+/// `buf` points to `len` bytes that are valid for reads.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_riowrite(
     socket: c_int,
@@ -101,7 +101,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_riowrite(
         } else {
             Flags::DONT_WAIT
         };
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `len` bytes at `buf` are valid for reads.
         Ok(own
             .stream
             .write_mapped(unsafe { bytes(buf, len) }?, offset, flags)?)

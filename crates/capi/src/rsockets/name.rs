@@ -1,5 +1,5 @@
-//! Who is at either end of a socket.
-//! It promises an address in the form of the socket's family. It refuses to make up a peer.
+//! The addresses of both ends of a socket, in the form of the socket's family.
+//! A socket without a local address has the wildcard address; one without a peer fails with `ENOTCONN`.
 
 use core::ffi::c_int;
 
@@ -12,7 +12,7 @@ use super::{address, answer, checked, table};
 /// The peer's address.
 ///
 /// # Safety
-/// `addr` and `addrlen` are the program's.
+/// `addr` and `addrlen` are valid during the call.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_rgetpeername(
     socket: c_int,
@@ -22,22 +22,22 @@ pub(super) unsafe extern "C-unwind" fn verbena_rgetpeername(
     answer(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
             let peer = own.stream.peer()?;
-            // SAFETY: the program's word.
+            // SAFETY: the caller guarantees that `addrlen` is null or valid, and that `addr` is null or has room for `*addrlen` bytes.
             unsafe { address::write(peer, own.family, addr, addrlen) }?;
             Ok(0)
         }
         Entry::Datagram => {
-            // SAFETY: the program's word, to the C library.
+            // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
             let done = unsafe { libc::getpeername(socket, addr, addrlen) };
             Ok(checked(done as isize)? as c_int)
         }
     }))
 }
 
-/// Our address.
+/// The local address.
 ///
 /// # Safety
-/// `addr` and `addrlen` are the program's.
+/// `addr` and `addrlen` are valid during the call.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_rgetsockname(
     socket: c_int,
@@ -50,12 +50,12 @@ pub(super) unsafe extern "C-unwind" fn verbena_rgetsockname(
                 Err(Error::NotConnected) => address::none(own.family),
                 local => local?,
             };
-            // SAFETY: the program's word.
+            // SAFETY: the caller guarantees that `addrlen` is null or valid, and that `addr` is null or has room for `*addrlen` bytes.
             unsafe { address::write(local, own.family, addr, addrlen) }?;
             Ok(0)
         }
         Entry::Datagram => {
-            // SAFETY: the program's word, to the C library.
+            // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
             let done = unsafe { libc::getsockname(socket, addr, addrlen) };
             Ok(checked(done as isize)? as c_int)
         }

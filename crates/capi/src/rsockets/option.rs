@@ -1,6 +1,5 @@
-//! Options of sockets, and the flag that says whether calls wait.
-//! It promises that what was set is what is told, and that sizes count for connections made later. It refuses options that it
-//! does not know: `ENOPROTOOPT`.
+//! Socket options, and the flag for non-blocking mode. An option has the value that was set; sizes apply to connections that are made later.
+//! Unknown options fail with `ENOPROTOOPT`.
 
 use core::ffi::{c_int, c_long, c_void};
 use std::time::Duration;
@@ -12,17 +11,17 @@ use super::table::{Entry, Socket};
 use super::{answer, checked, table};
 use crate::errno::Errno;
 
-/// Options of this protocol's own, and their level (`rdma/rsocket.h`).
+/// The options of rsockets and their level (`rdma/rsocket.h`).
 const SOL_RDMA: c_int = 0x10000;
 const RDMA_SQSIZE: c_int = 0;
 const RDMA_RQSIZE: c_int = 1;
 const RDMA_INLINE: c_int = 2;
 const RDMA_IOMAPSIZE: c_int = 3;
 
-/// What a segment holds as far as anybody asks: an Ethernet packet's worth.
+/// The value of `TCP_MAXSEG` unless it is set: the payload of an Ethernet frame.
 const MAXSEG: c_int = 1460;
 
-/// Options that are kept and told; all but `IPV6_V6ONLY` have no consequence here.
+/// Options that are stored and returned; all but `IPV6_V6ONLY` have no effect here.
 const WORDS: &[(c_int, c_int)] = &[
     (libc::SOL_SOCKET, libc::SO_REUSEADDR),
     (libc::SOL_SOCKET, libc::SO_REUSEPORT),
@@ -44,7 +43,7 @@ const WORDS: &[(c_int, c_int)] = &[
     (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
 ];
 
-/// The size that an option is about.
+/// The size that an option sets.
 fn size(options: &mut Options, level: c_int, name: c_int) -> Option<&mut usize> {
     Some(match (level, name) {
         (libc::SOL_SOCKET, libc::SO_RCVBUF) => &mut options.recv_buffer,
@@ -57,10 +56,10 @@ fn size(options: &mut Options, level: c_int, name: c_int) -> Option<&mut usize> 
     })
 }
 
-/// A value that the program has.
+/// Reads a value from the program.
 ///
 /// # Safety
-/// `at` is null or begins `len` bytes, and any bytes are a `T`.
+/// `at` is null or points to `len` bytes that are valid for reads, and any bytes are a `T`.
 unsafe fn value<T: Copy>(at: *const c_void, len: socklen_t) -> Result<T, Errno> {
     if at.is_null() {
         return Err(Errno(libc::EFAULT));
@@ -68,14 +67,14 @@ unsafe fn value<T: Copy>(at: *const c_void, len: socklen_t) -> Result<T, Errno> 
     if (len as usize) < size_of::<T>() {
         return Err(Errno::INVAL);
     }
-    // SAFETY: long enough, and any bytes will do, says the caller.
+    // SAFETY: there are enough bytes, and the caller guarantees that any bytes are a valid `T`; it need not be aligned.
     Ok(unsafe { at.cast::<T>().read_unaligned() })
 }
 
 /// Sets an option.
 ///
 /// # Safety
-/// `at` begins `len` bytes.
+/// `at` points to `len` bytes that are valid for reads.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_rsetsockopt(
     socket: c_int,
@@ -86,14 +85,14 @@ pub(super) unsafe extern "C-unwind" fn verbena_rsetsockopt(
 ) -> c_int {
     answer(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
-            // SAFETY: the program's word.
+            // SAFETY: the caller guarantees `len` bytes at `at`.
             unsafe { set(&own, level, name, at, len) }?;
             Ok(0)
         }
-        // Sizes of queues mean nothing to a datagram socket.
+        // Queue sizes have no meaning for a datagram socket.
         Entry::Datagram if level == SOL_RDMA => Ok(0),
         Entry::Datagram => {
-            // SAFETY: the program's word, to the C library.
+            // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
             let done = unsafe { libc::setsockopt(socket, level, name, at, len) };
             Ok(checked(done as isize)? as c_int)
         }
@@ -111,7 +110,7 @@ unsafe fn set(
 ) -> Result<(), Errno> {
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_LINGER) => {
-            // SAFETY: numbers.
+            // SAFETY: the caller guarantees `len` bytes at `at`, and any bytes are a valid `linger`.
             let linger: linger = unsafe { value(at, len) }?;
             let seconds = u64::try_from(linger.l_linger).map_err(|_| Errno::INVAL)?;
             own.stream.set_options(|options| {
@@ -123,7 +122,7 @@ unsafe fn set(
             return Ok(());
         }
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO) => {
-            // SAFETY: numbers.
+            // SAFETY: the caller guarantees `len` bytes at `at`, and any bytes are a valid `timeval`.
             let time: timeval = unsafe { value(at, len) }?;
             let seconds = u64::try_from(time.tv_sec).map_err(|_| Errno(libc::EDOM))?;
             let micros = u64::try_from(time.tv_usec).map_err(|_| Errno(libc::EDOM))?;
@@ -137,7 +136,7 @@ unsafe fn set(
         }
         _ => {}
     }
-    // SAFETY: a number.
+    // SAFETY: the caller guarantees `len` bytes at `at`, and any bytes are a valid `c_int`.
     let number = unsafe { value::<c_int>(at, len) };
     let is_size = size(&mut own.stream.options(), level, name).is_some();
     if is_size {
@@ -163,10 +162,10 @@ unsafe fn set(
     Ok(())
 }
 
-/// Tells an option.
+/// Returns an option.
 ///
 /// # Safety
-/// `len` points to how many bytes there are at `at`.
+/// `len` is null or valid, and `at` is null or has room for `*len` bytes.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_rgetsockopt(
     socket: c_int,
@@ -177,12 +176,12 @@ pub(super) unsafe extern "C-unwind" fn verbena_rgetsockopt(
 ) -> c_int {
     answer(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
-            // SAFETY: the program's word.
+            // SAFETY: the caller guarantees that `len` is null or valid, and that `at` is null or has room for `*len` bytes.
             unsafe { get(&own, level, name, at, len) }?;
             Ok(0)
         }
         Entry::Datagram => {
-            // SAFETY: the program's word, to the C library.
+            // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
             let done = unsafe { libc::getsockopt(socket, level, name, at, len) };
             Ok(checked(done as isize)? as c_int)
         }
@@ -215,20 +214,20 @@ unsafe fn get(
                 Linger::Usual => (0, 0),
                 Linger::For(time) => (1, time.as_secs() as c_int),
             };
-            // SAFETY: the program's word.
+            // SAFETY: both are not null, so the caller guarantees room for `*len` bytes at `at`.
             return unsafe { put(linger { l_onoff, l_linger }, at, len) };
         }
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => {
-            // SAFETY: the program's word.
+            // SAFETY: both are not null, so the caller guarantees room for `*len` bytes at `at`.
             return unsafe { put(timed(options.recv_timeout), at, len) };
         }
         (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => {
-            // SAFETY: the program's word.
+            // SAFETY: both are not null, so the caller guarantees room for `*len` bytes at `at`.
             return unsafe { put(timed(options.send_timeout), at, len) };
         }
         (libc::IPPROTO_TCP, libc::TCP_INFO) => {
-            // There is a TCP connection below, but its numbers say nothing of this one.
-            // SAFETY: the program's word, and zeroes are bytes.
+            // The numbers of the TCP connection below do not describe this socket.
+            // SAFETY: both are not null, so the caller guarantees room for `*len` bytes at `at`.
             unsafe { core::ptr::write_bytes(at.cast::<u8>(), 0, *len as usize) };
             return Ok(());
         }
@@ -245,7 +244,7 @@ unsafe fn get(
             None => word(own, level, name)?,
         },
     };
-    // SAFETY: the program's word.
+    // SAFETY: both are not null, so the caller guarantees room for `*len` bytes at `at`.
     unsafe { put(number, at, len) }
 }
 
@@ -255,7 +254,7 @@ fn word(own: &Socket, level: c_int, name: c_int) -> Result<c_int, Errno> {
     }
     let words = own.words.lock();
     let set = words.iter().find(|(l, n, _)| (*l, *n) == (level, name));
-    // Some programs reckon with it.
+    // Some programs compute with this one.
     let usual = if name == libc::TCP_MAXSEG && level == libc::IPPROTO_TCP {
         MAXSEG
     } else {
@@ -265,9 +264,9 @@ fn word(own: &Socket, level: c_int, name: c_int) -> Result<c_int, Errno> {
 }
 
 /// # Safety
-/// `len` points to how many bytes there are at `at`.
+/// `len` is valid, and `at` has room for `*len` bytes.
 unsafe fn put<T: Copy>(value: T, at: *mut c_void, len: *mut socklen_t) -> Result<(), Errno> {
-    // SAFETY: the caller's word; as many bytes as there is room for, of a value of ours.
+    // SAFETY: the caller guarantees `*len` bytes at `at`; no more than these and no more than the size of `value` are copied.
     unsafe {
         let room = (*len as usize).min(size_of::<T>());
         core::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), at.cast(), room);
@@ -276,10 +275,10 @@ unsafe fn put<T: Copy>(value: T, at: *mut c_void, len: *mut socklen_t) -> Result
     Ok(())
 }
 
-/// Asks for or sets the flags of a socket. In C its last argument may be left out; it is looked at only if it is there.
+/// Reads or sets the flags of a socket. In C the last argument may be missing; it is used only with commands that have it.
 ///
 /// # Safety
-/// None is needed.
+/// No requirements.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_rfcntl(
     socket: c_int,
@@ -308,7 +307,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rfcntl(
             Ok(checked(done as isize)? as c_int)
         }
         (Entry::Datagram, _) => {
-            // SAFETY: the program's descriptor and argument, as `fcntl` takes them.
+            // SAFETY: descriptor, command and argument are passed on unchanged, under the contract of `fcntl`.
             let done = unsafe { libc::fcntl(socket, command, argument) };
             Ok(checked(done as isize)? as c_int)
         }

@@ -1,5 +1,5 @@
-//! Sending: `rsend` and its kin.
-//! It promises what went, even if a signal or an error came behind it. It refuses urgent data, and raises no `SIGPIPE`.
+//! Sending: `rsend` and the calls like it. The number of bytes sent is returned even if a signal or an error follows them.
+//! Urgent data is not supported, and `SIGPIPE` is never raised.
 
 use core::ffi::{c_int, c_void};
 
@@ -11,7 +11,7 @@ use super::table::{Entry, Socket};
 use super::{bytes, checked, count, table};
 use crate::errno::Errno;
 
-/// Pieces that are together no longer than this leave as one message.
+/// Buffers that are together no longer than this are sent as one message.
 const TOGETHER: usize = 64 << 10;
 
 fn flags(flags: c_int) -> Result<Flags, Errno> {
@@ -29,7 +29,7 @@ fn flags(flags: c_int) -> Result<Flags, Errno> {
 /// Sends bytes.
 ///
 /// # Safety
-/// `buf` begins `len` bytes.
+/// `buf` points to `len` bytes that are valid for reads.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_rsend(
     socket: c_int,
@@ -38,17 +38,17 @@ pub(super) unsafe extern "C-unwind" fn verbena_rsend(
     how: c_int,
 ) -> isize {
     count(table::get(socket).and_then(|entry| match entry {
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees that `len` bytes at `buf` are valid for reads.
         Entry::Stream(own) => Ok(own.stream.send(unsafe { bytes(buf, len) }?, flags(how)?)?),
-        // SAFETY: the program's word, to the C library.
+        // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
         Entry::Datagram => checked(unsafe { cancel::send(socket, buf, len, how) }),
     }))
 }
 
-/// Sends bytes to an address; a stream has its own.
+/// Sends bytes to an address; a stream socket ignores the address.
 ///
 /// # Safety
-/// `buf` begins `len` bytes, `addr` is null or begins `addrlen`.
+/// `buf` points to `len` bytes that are valid for reads, `addr` is null or points to `addrlen` bytes that are valid for reads.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_rsendto(
     socket: c_int,
@@ -59,9 +59,9 @@ pub(super) unsafe extern "C-unwind" fn verbena_rsendto(
     addrlen: socklen_t,
 ) -> isize {
     match table::get(socket) {
-        // SAFETY: the program's word, to the C library.
+        // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
         Ok(Entry::Datagram) => unsafe { cancel::sendto(socket, buf, len, how, addr, addrlen) },
-        // SAFETY: the program's word.
+        // SAFETY: the caller guarantees `len` bytes at `buf`.
         _ => unsafe { verbena_rsend(socket, buf, len, how) },
     }
 }
@@ -69,21 +69,21 @@ pub(super) unsafe extern "C-unwind" fn verbena_rsendto(
 /// Sends bytes.
 ///
 /// # Safety
-/// `buf` begins `len` bytes.
+/// `buf` points to `len` bytes that are valid for reads.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_rwrite(
     socket: c_int,
     buf: *const c_void,
     len: usize,
 ) -> isize {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees `len` bytes at `buf`.
     unsafe { verbena_rsend(socket, buf, len, 0) }
 }
 
-/// Sends several pieces.
+/// Sends several buffers.
 ///
 /// # Safety
-/// `iov` begins `iovcnt` pieces, which are the program's.
+/// `iov` points to `iovcnt` entries, each of which describes memory that is valid during the call.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_rwritev(
     socket: c_int,
@@ -93,18 +93,18 @@ pub(super) unsafe extern "C-unwind" fn verbena_rwritev(
     count(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
             let pieces = usize::try_from(iovcnt).map_err(|_| Errno::INVAL)?;
-            // SAFETY: the program's word.
+            // SAFETY: the caller guarantees `iovcnt` entries at `iov`, each with the bytes of its length.
             unsafe { send_all(&own, iov, pieces, Flags::default()) }
         }
-        // SAFETY: the program's word, to the C library.
+        // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
         Entry::Datagram => checked(unsafe { cancel::writev(socket, iov, iovcnt) }),
     }))
 }
 
-/// Sends several pieces; a stream has neither addresses nor control data.
+/// Sends several buffers; a stream socket ignores addresses and control data.
 ///
 /// # Safety
-/// `msg` and all it names are the program's.
+/// `msg` and all memory that it describes are valid during the call.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_rsendmsg(
     socket: c_int,
@@ -113,18 +113,18 @@ pub(super) unsafe extern "C-unwind" fn verbena_rsendmsg(
 ) -> isize {
     count(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
-            // SAFETY: the program's word.
+            // SAFETY: the caller guarantees that `msg` is null or valid for reads.
             let msg = unsafe { msg.as_ref() }.ok_or(Errno(libc::EFAULT))?;
-            // SAFETY: the program's word.
+            // SAFETY: the caller guarantees `msg_iovlen` entries at `msg_iov`, each with the bytes of its length.
             unsafe { send_all(&own, msg.msg_iov, msg.msg_iovlen, flags(how)?) }
         }
-        // SAFETY: the program's word, to the C library.
+        // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
         Entry::Datagram => checked(unsafe { cancel::sendmsg(socket, msg, how) }),
     }))
 }
 
 /// # Safety
-/// `iov` begins `pieces` pieces, which are the program's.
+/// `iov` points to `pieces` entries, each of which describes memory that is valid during the call.
 unsafe fn send_all(
     own: &Socket,
     iov: *const iovec,
@@ -140,9 +140,9 @@ unsafe fn send_all(
     if iov.is_null() {
         return Err(Errno(libc::EFAULT));
     }
-    // SAFETY: the program's word.
+    // SAFETY: `iov` is not null, so the caller guarantees `pieces` entries.
     let iov = unsafe { core::slice::from_raw_parts(iov, pieces) };
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees the bytes of each entry's length at its base.
     let all = iov
         .iter()
         .map(|piece| unsafe { bytes(piece.iov_base, piece.iov_len) });

@@ -1,6 +1,6 @@
-//! Waiting for several sockets and descriptors at once: `rpoll` and `rselect`.
-//! It promises that nothing is missed and that a thread sleeps when there is nothing to do: it polls for a few microseconds,
-//! then waits for a descriptor of its own that every socket rings. It refuses signal masks.
+//! `rpoll` and `rselect`: waiting for rsockets and other descriptors at once.
+//! The thread polls for the setting `polling_time`, then sleeps on a descriptor of its own that every socket signals; sockets are checked
+//! again after they are armed, so no event is lost. Signal masks are not supported.
 
 use core::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd};
@@ -15,10 +15,10 @@ use super::table::{Entry, Socket};
 use super::{answer, defaults, last, table};
 use crate::errno::Errno;
 
-/// Waits until one of them is ready; returns how many are.
+/// Waits until a descriptor is ready; returns how many are.
 ///
 /// # Safety
-/// `fds` begins `nfds` entries.
+/// `fds` is null or points to `nfds` entries that are valid for reads and writes.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_rpoll(
     fds: *mut pollfd,
@@ -26,21 +26,21 @@ pub(super) unsafe extern "C-unwind" fn verbena_rpoll(
     timeout: c_int,
 ) -> c_int {
     if fds.is_null() || nfds == 0 {
-        // SAFETY: the program's word, to the C library.
+        // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
         return unsafe { cancel::poll(fds, nfds, timeout) };
     }
-    // SAFETY: the program's word.
+    // SAFETY: `fds` is not null, so the caller guarantees `nfds` entries.
     let fds = unsafe { core::slice::from_raw_parts_mut(fds, nfds as usize) };
     let until = u64::try_from(timeout).ok();
     let until = until.map(|millis| Instant::now() + Duration::from_millis(millis));
     answer(wait(fds, until))
 }
 
-/// What a program waits for.
+/// The descriptors to wait for.
 struct Wanted<'a> {
     fds: &'a mut [pollfd],
     sockets: Vec<Option<Arc<Socket>>>,
-    /// The descriptors that are no sockets of ours, and room for one more; ours are passed over.
+    /// The entries that are no rsockets, and one for the alarm; the descriptors of rsockets are replaced by -1, which `poll` ignores.
     others: Vec<pollfd>,
     mixed: bool,
 }
@@ -101,7 +101,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// Looks without waiting.
+    /// Checks without waiting.
     fn look(&mut self) -> Result<c_int, Errno> {
         if self.mixed {
             poll(&mut self.others, 0)?;
@@ -117,7 +117,7 @@ impl Wanted<'_> {
         Ok(ready)
     }
 
-    /// Sleeps until something may be ready. Inside the C library and without any lock: the thread may be cancelled.
+    /// Sleeps until a descriptor may be ready. No lock is held during the wait, which is in the C library: the thread may be cancelled.
     fn sleep(&mut self, alarm: &Alarm, until: Option<Instant>) -> Result<(), Errno> {
         let count = self.others.len();
         self.others.push(pollfd {
@@ -137,12 +137,12 @@ impl Wanted<'_> {
 }
 
 fn poll(fds: &mut [pollfd], timeout: c_int) -> Result<c_int, Errno> {
-    // SAFETY: as many entries as it says.
+    // SAFETY: pointer and count are those of a slice.
     let n = unsafe { cancel::poll(fds.as_mut_ptr(), fds.len() as nfds_t, timeout) };
     if n < 0 { Err(last()) } else { Ok(n) }
 }
 
-/// Milliseconds that are left, rounded up; -1 for ever.
+/// Remaining milliseconds, rounded up; -1 for no limit.
 fn millis(until: Option<Instant>) -> c_int {
     let Some(until) = until else { return -1 };
     let left = until.saturating_duration_since(Instant::now());
@@ -174,7 +174,7 @@ fn events(ready: Readiness, wanted: i16) -> i16 {
 /// Waits until a descriptor of the sets is ready; returns how many are.
 ///
 /// # Safety
-/// The sets and the time are null or the program's.
+/// The sets and the timeout are null or valid during the call.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn verbena_rselect(
     nfds: c_int,
@@ -183,11 +183,11 @@ pub(super) unsafe extern "C-unwind" fn verbena_rselect(
     exceptfds: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    // SAFETY: the program's word.
+    // SAFETY: the caller guarantees that the sets and the timeout are null or valid.
     answer(unsafe { select(nfds, [readfds, writefds, exceptfds], timeout) })
 }
 
-/// What is asked for each set, and what puts a descriptor into it.
+/// The poll events of each set, and those that put a descriptor into it.
 const SETS: [(i16, i16); 3] = [
     (libc::POLLIN, libc::POLLIN | libc::POLLHUP | libc::POLLERR),
     (libc::POLLOUT, libc::POLLOUT | libc::POLLERR),
@@ -204,7 +204,7 @@ unsafe fn select(
     if !(0..=libc::FD_SETSIZE as c_int).contains(&nfds) {
         return Err(Errno::INVAL);
     }
-    // SAFETY: null or the program's.
+    // SAFETY: the caller guarantees that `timeout` is null or valid for reads.
     let until = match unsafe { timeout.as_ref() } {
         None => None,
         Some(time) => {
@@ -217,7 +217,7 @@ unsafe fn select(
     for fd in 0..nfds {
         let mut wanted = 0;
         for (set, (ask, _)) in sets.iter().zip(SETS) {
-            // SAFETY: not null, and `fd` is below its size.
+            // SAFETY: the set is not null, so the caller guarantees that it is valid; `fd` is below `FD_SETSIZE`.
             if !set.is_null() && unsafe { libc::FD_ISSET(fd, *set) } {
                 wanted |= ask;
             }
@@ -239,11 +239,11 @@ unsafe fn select(
         if set.is_null() {
             continue;
         }
-        // SAFETY: not null, and the program's.
+        // SAFETY: the set is not null, so the caller guarantees that it is valid.
         unsafe { libc::FD_ZERO(set) };
         for fd in &fds {
             if fd.events & ask != 0 && fd.revents & tell != 0 {
-                // SAFETY: below the size of the set.
+                // SAFETY: as above; the descriptor is below `FD_SETSIZE`.
                 unsafe { libc::FD_SET(fd.fd, set) };
                 ready += 1;
             }

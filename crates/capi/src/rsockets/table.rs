@@ -1,6 +1,5 @@
-//! Which number is which socket.
-//! It promises that a number is a descriptor of this process as long as the socket lives, so that no other thing gets it.
-//! It refuses numbers that were not given out here.
+//! The table of rsockets by number. A number is a descriptor of this process as long as the socket lives, so that the system does not give it
+//! to another file. Numbers that are not in the table are `EBADF`.
 
 use core::ffi::c_int;
 use std::collections::HashMap;
@@ -14,39 +13,39 @@ use verbena_rsocket::Stream;
 use crate::errno::Errno;
 use crate::home::{self, Home};
 
-/// A socket.
+/// An rsocket.
 #[derive(Clone)]
 pub(super) enum Entry {
     Stream(Arc<Socket>),
-    /// A plain UDP socket of the system, whose descriptor the number is.
+    /// A UDP socket of the system; the number is its descriptor.
     Datagram,
 }
 
-/// A stream socket and what C programs know of it.
+/// A stream socket and its attributes that only the C API has.
 pub(super) struct Socket {
-    // Before the descriptor: its number must not be given to another while this one closes.
+    // Declared before the descriptor, so dropped first: the number must not be reused while the stream closes.
     pub(super) stream: Stream,
     /// `AF_INET` or `AF_INET6`.
     pub(super) family: c_int,
-    /// Options without consequence, as they were set: level, name, value.
+    /// Options without effect, as they were set: level, name, value.
     pub(super) words: Mutex<Vec<(c_int, c_int, c_int)>>,
-    /// Memory that was mapped for this side only: address and length.
+    /// Memory that was mapped with `PROT_NONE`: address and length.
     pub(super) local: Mutex<Vec<(usize, usize)>>,
     pub(super) home: Arc<Home>,
-    /// The process that made it.
+    /// The process that created it.
     process: u32,
     _fd: OwnedFd,
 }
 
 static TABLE: LazyLock<RwLock<HashMap<c_int, Entry>>> = LazyLock::new(RwLock::default);
 
-/// The end of the program is seen to.
+/// [`leave`] has been registered with `atexit`.
 static LEAVING: Once = Once::new();
 
-/// How long the end of the program waits for all its sockets together, those that were closed among them.
+/// How long the exit of the process waits for all its sockets together, including closed ones.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The program ends. The system would close its sockets in good order: so the peers of ours get what was sent, and the end.
+/// Runs when the process exits. The system would close TCP sockets in order: so peers of these get the bytes that were sent, and the end.
 extern "C" fn leave() {
     let Some(table) = TABLE.try_read() else {
         return;
@@ -54,14 +53,14 @@ extern "C" fn leave() {
     let process = std::process::id();
     let streams = || {
         table.values().filter_map(|entry| match entry {
-            // A forked child has none of its parent's, and cannot know who held which lock.
+            // Sockets of the parent of a forked child are left alone: their locks may be held by threads that the child does not have.
             Entry::Stream(socket) if socket.process == process => Some(&socket.stream),
             _ => None,
         })
     };
     streams().for_each(Stream::leave);
     let until = Instant::now() + PATIENCE;
-    // Without it the system would break connections off that have acknowledgements to read.
+    // Otherwise the system would reset connections that have unread acknowledgements.
     while !streams().all(Stream::has_left) && Instant::now() < until {
         std::thread::sleep(Duration::from_micros(200));
     }
@@ -70,13 +69,13 @@ extern "C" fn leave() {
     }
 }
 
-/// The socket of this number.
+/// The socket with this number.
 pub(super) fn get(number: c_int) -> Result<Entry, Errno> {
     let found = TABLE.read().get(&number).cloned();
     found.ok_or(Errno(libc::EBADF))
 }
 
-/// The stream socket of this number.
+/// The stream socket with this number.
 pub(super) fn stream(number: c_int) -> Result<Arc<Socket>, Errno> {
     match get(number)? {
         Entry::Stream(socket) => Ok(socket),
@@ -84,7 +83,7 @@ pub(super) fn stream(number: c_int) -> Result<Arc<Socket>, Errno> {
     }
 }
 
-/// Gives a stream socket a number.
+/// Adds a stream socket; returns its number.
 pub(super) fn add(
     home: Arc<Home>,
     stream: Stream,
@@ -92,16 +91,16 @@ pub(super) fn add(
     cloexec: bool,
 ) -> Result<c_int, Errno> {
     let flags = if cloexec { libc::EFD_CLOEXEC } else { 0 };
-    // SAFETY: makes a descriptor.
+    // SAFETY: the call has no preconditions.
     let number = unsafe { libc::eventfd(0, flags | libc::EFD_NONBLOCK) };
     if number < 0 {
         return Err(super::last());
     }
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: the descriptor was created above, and this is its only owner.
     let fd = unsafe { OwnedFd::from_raw_fd(number) };
-    // A forked child inherits it.
+    // A forked child inherits the handler.
     LEAVING.call_once(|| {
-        // SAFETY: it may be called whenever a process ends. Refused without memory, and then nobody sees to it.
+        // SAFETY: `leave` can be called at any time. Without memory `atexit` fails, and sockets are not closed in order.
         unsafe { libc::atexit(leave) };
     });
     let socket = Socket {
@@ -119,12 +118,12 @@ pub(super) fn add(
     Ok(number)
 }
 
-/// A descriptor of the system is a datagram socket.
+/// Adds a datagram socket of the system.
 pub(super) fn add_datagram(number: c_int) {
     TABLE.write().insert(number, Entry::Datagram);
 }
 
-/// The number means nothing any more.
+/// Removes a number.
 pub(super) fn remove(number: c_int) -> Result<Entry, Errno> {
     let gone = TABLE.write().remove(&number);
     gone.ok_or(Errno(libc::EBADF))

@@ -20,7 +20,7 @@ use super::*;
 /// A call, and the number it failed with.
 macro_rules! call {
     ($name:ident($( $arg:expr ),*)) => {{
-        // SAFETY: everything that is passed belongs to the test and outlives the call.
+        // SAFETY: all pointers are to memory of the test that outlives the call.
         let result = unsafe { $name($( $arg ),*) };
         if result < 0 { Err(last().0) } else { Ok(result) }
     }};
@@ -29,7 +29,7 @@ macro_rules! call {
 const LEN: socklen_t = size_of::<sockaddr_in>() as socklen_t;
 
 fn loopback(port: u16) -> sockaddr_in {
-    // SAFETY: zeroes are a value of it.
+    // SAFETY: a C structure of integers, for which zeros are valid.
     let mut at: sockaddr_in = unsafe { zeroed() };
     at.sin_family = libc::AF_INET as libc::sa_family_t;
     at.sin_port = port.to_be();
@@ -156,7 +156,7 @@ fn sockets_and_other_descriptors_are_waited_for_at_once() {
             thread::sleep(Duration::from_millis(30));
             writer.write_all(b"y").unwrap();
         });
-        // SAFETY: zeroes are an empty set, and the numbers are below its size.
+        // SAFETY: zeros are an empty set, and the descriptors are below its size.
         let mut set: libc::fd_set = unsafe { zeroed() };
         for fd in [server, reader.as_raw_fd()] {
             // SAFETY: as above.

@@ -1,6 +1,5 @@
-//! The few functions of librdmacm that are younger than what is written here: `verbena_X` is what its `X` jumps to.
-//! It promises that programs which merely import them work, and that one which calls them is told why, once, and `ENOSYS` each time.
-//! It refuses to pretend.
+//! The functions of librdmacm that are not implemented: its function `X` jumps to `verbena_X`.
+//! Each call fails with `ENOSYS`; the first one of a process writes a line to standard error.
 
 use core::ffi::c_int;
 use std::io::Write;
@@ -12,7 +11,7 @@ fn refused(name: &str) -> c_int {
     static SAID: Once = Once::new();
     let name = name.strip_prefix("verbena_").unwrap_or(name);
     SAID.call_once(|| {
-        // One write, so that it stays one line; if nobody can read it, the error number still says it.
+        // One write, so that it stays one line. If it fails, the error number still tells the program.
         let line = format!("verbena: {name} is not there yet, and fails\n");
         let _ = std::io::stderr().write_all(line.as_bytes());
     });

@@ -1,6 +1,6 @@
-//! What providers of real adapters (libmlx5, libefa) import from libibverbs: the private nodes.
-//! It promises that they load and register themselves, since perftest, libfabric and UCX drag them in.
-//! It refuses to serve them: they only call the rest for a device of their own, and none of ours is.
+//! What provider libraries of other adapters (libmlx5, libefa) import from libibverbs: the private nodes.
+//! The providers load and register, since perftest, libfabric and UCX are linked with them. They call the other functions only for a device of
+//! their own, which does not exist here.
 
 use core::ffi::c_int;
 
@@ -11,7 +11,7 @@ fn refused(_name: &str) -> c_int {
 }
 
 stubs! {
-    // A provider of a real adapter registers itself when it is loaded, and finds no adapter of its kind.
+    // A provider registers when it is loaded, and is never offered a device.
     verbs_register_driver_25 => nothing;
     verbs_register_driver_33 => nothing;
     verbs_register_driver_34 => nothing;
@@ -19,7 +19,7 @@ stubs! {
     verbs_register_driver_59 => nothing;
     verbs_register_driver_64 => nothing;
     verbs_register_driver_65 => nothing;
-    // What providers use of the library, for adapters that they have found.
+    // Functions of the library for devices of a provider.
     __ioctl_final_num_attrs => zero;
     __verbs_log => nothing;
     _verbs_init_and_alloc_context => null;
@@ -34,7 +34,7 @@ stubs! {
     verbs_open_device => null;
     verbs_set_ops => nothing;
     verbs_uninit_context => nothing;
-    // Commands to a kernel driver, of which there is none.
+    // Commands to a kernel driver, which does not exist.
     ibv_cmd_advise_mr => code;
     ibv_cmd_alloc_dm => code;
     ibv_cmd_alloc_dmah => code;

@@ -1,6 +1,5 @@
-//! Public names of rdma-core 59 and later, beyond what is implemented: `IBVERBS_1.15` to `IBVERBS_1.18`.
-//! It promises the answer of an adapter that lacks the feature, which programs must be ready for.
-//! It refuses to guess at layouts: no argument is looked at.
+//! Public functions of rdma-core 59 and later that are not implemented: `IBVERBS_1.15` to `IBVERBS_1.18`.
+//! They fail as on an adapter that lacks the feature, which programs have to handle. No argument is used.
 
 use core::ffi::c_int;
 

@@ -1,6 +1,5 @@
-//! What programs were linked to in 2006, before the structures got their present form: `name@IBVERBS_1.0`, and one of 1.1.
-//! It promises that such a program loads and is told at its first call; no release since 2007 has made one.
-//! It refuses to translate the structures of that time.
+//! Symbols of programs that were linked in 2006, before the structs got their present form: `name@IBVERBS_1.0`, and one of 1.1.
+//! Such a program loads and gets an error from its first call. No release since 2007 links programs to them.
 
 use core::ffi::c_int;
 
@@ -10,7 +9,7 @@ fn refused(_name: &str) -> c_int {
     libc::EOPNOTSUPP
 }
 
-// The prefix keeps them apart from their successors; the assembly that `cargo xtask dropin` makes gives them their names.
+// The prefix distinguishes them from their successors; the assembly that `cargo xtask dropin` generates gives them their names.
 stubs! {
     verbena_old_ibv_ack_async_event => nothing;
     verbena_old_ibv_ack_cq_events => nothing;

@@ -22,7 +22,7 @@ const YOUNG: Duration = Duration::from_secs(3600);
 /// The directory with this tree, written if it is not there.
 pub(super) fn directory(tree: &Tree) -> io::Result<PathBuf> {
     let mut last = io::Error::from_raw_os_error(libc::EACCES);
-    // SAFETY: asks for a number.
+    // SAFETY: the call has no preconditions.
     let user = unsafe { libc::geteuid() };
     for base in bases(user) {
         match inside(&base, user, tree) {
@@ -58,7 +58,7 @@ fn inside(base: &Path, user: u32, tree: &Tree) -> io::Result<PathBuf> {
         return Err(refused());
     }
     match DirBuilder::new().mode(0o755).create(base) {
-        // Whatever the process's mask is: programs that give up root's rights must be able to read it.
+        // Independent of the umask: programs that give up root's rights must be able to read it.
         Ok(()) => fs::set_permissions(base, Permissions::from_mode(0o755))?,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),
@@ -80,7 +80,7 @@ fn inside(base: &Path, user: u32, tree: &Tree) -> io::Result<PathBuf> {
     if written.is_err() {
         let _ = fs::remove_dir_all(&beside);
     }
-    // Another process may have been first: its tree is the same.
+    // Another process may have written it first: its tree is the same.
     match written {
         Err(_) if path.is_dir() => Ok(path),
         other => other.map(|()| path),
@@ -120,7 +120,7 @@ fn folder(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(0o755))
 }
 
-/// Removes the oldest trees and what processes that were killed left half written.
+/// Removes the oldest trees, and incomplete ones of processes that were killed.
 fn prune(base: &Path) {
     let Ok(entries) = fs::read_dir(base) else {
         return;
@@ -164,7 +164,7 @@ mod tests {
     }
 
     fn user() -> u32 {
-        // SAFETY: asks for a number.
+        // SAFETY: the call has no preconditions.
         unsafe { libc::geteuid() }
     }
 

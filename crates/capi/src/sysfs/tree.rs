@@ -1,5 +1,5 @@
-//! What stands in the sysfs files of the devices, as a list of paths relative to `/sys`.
-//! Nothing is written here; links are relative but for those that lead to the kernel's own files.
+//! The content of the devices' sysfs files, as a list of paths relative to `/sys`.
+//! Nothing is written here; links are relative, except for those to the kernel's own files.
 
 use core::fmt::Write;
 use core::net::IpAddr;
@@ -115,7 +115,7 @@ impl Tree {
         }
     }
 
-    /// Entries of the kernel's own classes stay visible beside ours, as links to them.
+    /// Adds links to the entries of the kernel's own classes, so that these stay visible.
     pub(super) fn add_kernel_entries(&mut self, sys: &Path) {
         for (class, _) in CLASSES {
             let Ok(entries) = std::fs::read_dir(sys.join("class").join(class)) else {
@@ -132,7 +132,7 @@ impl Tree {
         }
     }
 
-    /// The content of a file, with links of ours followed.
+    /// The content of a file, with links of the tree followed.
     pub(super) fn file(&self, path: &str) -> Option<&str> {
         let mut at: Vec<&str> = Vec::new();
         for part in path.split('/') {
@@ -141,7 +141,7 @@ impl Tree {
                 ".." => drop(at.pop()),
                 _ => at.push(part),
             }
-            // Targets are as long as a path here is deep, and none leads through another link.
+            // No link leads through another one, so each component is resolved once.
             if let Some(Node::Link(target)) = self.nodes.get(&at.join("/")) {
                 at.pop();
                 for part in target.split('/') {
@@ -161,7 +161,7 @@ impl Tree {
 
 /// Files that the bus of an adapter would have.
 fn bus(interface: Option<&str>) -> Vec<(&'static str, String)> {
-    // Where the interface's own adapter is, if it is on a bus.
+    // The values of the interface's own adapter, if it is on a bus.
     let near = |file: &str, otherwise: &str| {
         let path = interface.map(|name| format!("/sys/class/net/{name}/device/{file}"));
         let read = path.and_then(|path| std::fs::read_to_string(path).ok());
@@ -203,7 +203,7 @@ fn processors() -> (String, String) {
     (mask, list)
 }
 
-/// What the device says of itself.
+/// The identity of the device.
 fn identity(device: &TreeDevice) -> Vec<(&'static str, String)> {
     let guid = device.guid.to_ne_bytes();
     let quad = |at: usize| u16::from_be_bytes([guid[at], guid[at + 1]]);
@@ -240,7 +240,7 @@ fn port_files(device: &TreeDevice) -> Vec<(String, String)> {
         ("link_layer", "Ethernet\n".to_owned()),
         ("phys_state", "5: LinkUp\n".to_owned()),
         ("pkeys/0", "0xffff\n".to_owned()),
-        // As `ibv_query_port` says by width and speed.
+        // The width and speed that `ibv_query_port` reports.
         ("rate", "100 Gb/sec (4X EDR)\n".to_owned()),
         ("sm_lid", "0x0\n".to_owned()),
         ("sm_sl", "0\n".to_owned()),
@@ -253,7 +253,7 @@ fn port_files(device: &TreeDevice) -> Vec<(String, String)> {
         let gid = address.map_or([0; 8], groups);
         let gid = gid.map(|group| format!("{group:04x}")).join(":");
         files.push((format!("gids/{index}"), format!("{gid}\n")));
-        // Reading such a file of an empty entry is an error in the kernel's tree; a file cannot be one, so it is empty.
+        // In the kernel's tree, reading the type of an empty entry is an error; here the file is empty.
         let kind = match (address, device.personality) {
             (None, _) => "",
             (Some(_), Personality::Roce) => "RoCE v2\n",
@@ -279,7 +279,7 @@ fn port_files(device: &TreeDevice) -> Vec<(String, String)> {
 }
 
 fn groups(address: IpAddr) -> [u16; 8] {
-    // SAFETY: sixteen bytes, which were written through this member.
+    // SAFETY: `gid_of` writes this member.
     let raw = unsafe { gid_of(address).raw };
     core::array::from_fn(|at| u16::from_be_bytes([raw[2 * at], raw[2 * at + 1]]))
 }

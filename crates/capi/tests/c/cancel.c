@@ -1,4 +1,4 @@
-/* Threads that wait for events, or that poll and post all the time, are cancelled; afterwards everything works and goes. */
+/* Threads that wait for events, or that poll and post all the time, are cancelled; afterwards all objects work and can be destroyed. */
 #include "common.h"
 
 static struct side a, b;

@@ -1,4 +1,4 @@
-/* What the C programs of the tests share: a connection of a process with itself, and checks that say where they failed. */
+/* Helpers of the C test programs: a connection of a process with itself, and checks that print where they failed. */
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
@@ -53,7 +53,7 @@ static inline void make(struct side *side)
 	CHECK(side->qp = ibv_create_qp(side->pd, &init));
 }
 
-/* Joins with these rights of the peer, and so many reads under way in each direction. */
+/* Connects, with these access rights for the peer and so many reads in flight in each direction. */
 static inline void join_with(struct side *side, uint32_t peer, unsigned access, uint8_t reads)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = access };
@@ -81,7 +81,7 @@ static inline void join_with(struct side *side, uint32_t peer, unsigned access, 
 				     IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
-/* For messages only. */
+/* Connects for messages only. */
 static inline void join(struct side *side, uint32_t peer)
 {
 	join_with(side, peer, 0, 0);

@@ -1,4 +1,4 @@
-/* A process dies right after it has polled the completion of a message: its sender must see success (docs/connections.md). */
+/* A process exits or is killed right after it has polled the completion of a message: its sender must see success (docs/connections.md). */
 #include "common.h"
 #include <signal.h>
 #include <sys/socket.h>
@@ -6,7 +6,7 @@
 enum death { RETURNS, LEAVES, KILLED, DEATHS };
 enum wait { POLLS, EVENTS, WAITS };
 
-/* Questions and answers before the last message: enough for acknowledgements to be put off until an answer. */
+/* Messages and replies before the last message: enough for acknowledgements to be delayed until a reply. */
 #define WARM 80
 
 struct told {
@@ -35,7 +35,7 @@ static uint32_t hear(int from)
 	return told.qp;
 }
 
-/* Answers `warm` messages, polls `count` completions of further ones and dies. */
+/* Replies to `warm` messages, polls `count` completions of further ones and exits or is killed. */
 static void receiver(int peer, enum wait wait, enum death death, int warm, int receives, int count)
 {
 	static struct side side;
@@ -80,7 +80,7 @@ static void receiver(int peer, enum wait wait, enum death death, int warm, int r
 
 static struct side sender;
 
-/* Posts `sends` to a process that dies after `count`; how many succeeded. */
+/* Posts `sends` to a process that ends after `count`; returns how many succeeded. */
 static int round_of(enum wait wait, enum death death, int warm, int sends, int receives, int count)
 {
 	int pipe[2], status, succeeded = 0;
@@ -113,7 +113,7 @@ static int round_of(enum wait wait, enum death death, int warm, int sends, int r
 		CHECK(n >= 0);
 		if (n == 0)
 			continue;
-		/* In posting order: what succeeds comes first. */
+		/* In posting order: successful completions come first. */
 		CHECK(wc.status != IBV_WC_SUCCESS || succeeded == ended);
 		succeeded += wc.status == IBV_WC_SUCCESS;
 		ended++;
@@ -142,7 +142,7 @@ int main(int argc, char **argv)
 				lost += one != 1 || last != 1 || of < some;
 			}
 	CHECK(lost == 0);
-	/* Without a receive the message was not delivered, and that is told. */
+	/* Without a receive the message was not delivered, and it completes with an error. */
 	for (enum death death = RETURNS; death < DEATHS; death++)
 		CHECK(round_of(POLLS, death, 0, 1, 0, 0) == 0);
 	puts("fine");

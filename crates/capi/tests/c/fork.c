@@ -1,5 +1,5 @@
-/* A program forks before and after it opened a device. Children have a device of their own; what they inherited fails
- * or does nothing, does not hang, and the parent does not notice. */
+/* A program forks before and after it opened a device. Children open a device of their own; calls with inherited objects fail
+ * or do nothing, do not hang, and do not affect the parent. */
 #include "common.h"
 
 static struct side a, b, c, d;
@@ -35,7 +35,7 @@ int main(void)
 	CHECK(joined(child) == 0);
 	message(&a, &b);
 
-	/* What the child inherited: every call comes back. */
+	/* Inherited objects: every call returns. */
 	child = fork();
 	if (child == 0) {
 		struct ibv_wc wc;
@@ -67,7 +67,7 @@ int main(void)
 	CHECK(joined(child) == 0);
 	message(&a, &b);
 
-	/* And its child. */
+	/* A child that forks as well. */
 	child = fork();
 	if (child == 0) {
 		alarm(20);

@@ -1,4 +1,4 @@
-/* Threads make and destroy objects of one context and of their own, as fast as they can. */
+/* Threads create and destroy objects of one context and of their own, as fast as they can. */
 #include "common.h"
 
 static struct ibv_context *shared;

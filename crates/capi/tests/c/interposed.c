@@ -1,5 +1,5 @@
-/* An ordinary TCP program for `LD_PRELOAD`: every socket call that the preloaded library takes over, on sockets that have
- * become rsockets. The library below uses some of the same calls on the same descriptors; none may end up in itself. */
+/* An ordinary TCP program for `LD_PRELOAD`: every socket call that the preloaded library replaces, on sockets that are
+ * rsockets. The library below uses some of the same calls on the same descriptors, which must not recurse. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -29,7 +29,7 @@
 
 static struct sockaddr_in address;
 
-/* Descriptor flags and status flags, asked for and set, by fcntl and by ioctl. */
+/* Descriptor flags and status flags, read and set, by fcntl and by ioctl. */
 static void flags(int fd, int cloexec)
 {
 	int on = 1;
@@ -54,7 +54,7 @@ static void options(int fd)
 	CHECK(!setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &value, sizeof value));
 }
 
-/* What an rsocket cannot do is refused, and a descriptor that is no socket is left alone. */
+/* Operations that an rsocket does not have are refused, and descriptors that are no sockets work as before. */
 static void refused(int fd)
 {
 	struct epoll_event event = { .events = EPOLLIN };
@@ -78,7 +78,7 @@ static void *client(void *unused)
 	CHECK(write(fd, "a", 1) == 1 && send(fd, "b", 1, 0) == 1 && sendto(fd, "c", 1, 0, NULL, 0) == 1);
 	CHECK(writev(fd, two, 2) == 3 && sendmsg(fd, &message, 0) == 3);
 	char byte;
-	/* The server's end of its direction. */
+	/* The server has shut down its direction. */
 	CHECK(read(fd, &byte, 1) == 0);
 	CHECK(!shutdown(fd, SHUT_WR) && !close(fd) && fcntl(fd, F_GETFD) == -1 && errno == EBADF);
 	return unused;

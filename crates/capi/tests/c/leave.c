@@ -1,4 +1,4 @@
-/* A program ends without destroying anything, with work under way and threads that wait. */
+/* A program exits without destroying anything, with requests outstanding and threads that wait. */
 #include "common.h"
 
 static struct side a, b;

@@ -1,4 +1,4 @@
-/* The libraries are loaded by name, privately, in one order or the other, and let go: there is one engine. */
+/* The libraries are loaded by name with RTLD_LOCAL, in one order or the other, and unloaded: there is one engine. */
 #include "common.h"
 #include <dlfcn.h>
 
@@ -24,7 +24,7 @@ int main(int argc, char **argv)
 	CHECK(one);
 	void *two = dlopen(argv[2], RTLD_NOW | RTLD_LOCAL);
 	CHECK(two);
-	/* Each library's own dependency, and the one by name. */
+	/* The dependency of one library, and the library loaded by name. */
 	struct ibv_device *device = first(one);
 	CHECK(device == first(two));
 	open_fn *open = (open_fn *)dlsym(two, "ibv_open_device");

@@ -75,7 +75,7 @@ int main(void)
 		fprintf(stderr, "%d of %d reads returned what a later write wrote\n", wrong, ROUNDS);
 	CHECK(!wrong);
 
-	/* A message and a Write behind a Read with a key that opens nothing. */
+	/* A message and a Write behind a Read with an invalid key. */
 	struct ibv_sge receive_sge = { (uintptr_t)b.memory, 64, b.mr->lkey };
 	struct ibv_recv_wr receive = { .wr_id = 7, .sg_list = &receive_sge, .num_sge = 1 }, *bad_receive;
 	CHECK(!ibv_post_recv(b.qp, &receive, &bad_receive));

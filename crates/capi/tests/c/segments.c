@@ -1,4 +1,4 @@
-/* A standard iWARP server by hand, with segments of chosen sizes: full frames of ours have no pad, fit a segment and end with it. */
+/* A standard iWARP server written by hand, with chosen segment sizes: full frames of Verbena have no pad, fit a segment and end with it. */
 #include "common.h"
 #include <arpa/inet.h>
 #include <linux/tcp.h>
@@ -97,7 +97,7 @@ static void with(int mss)
 		int ulpdu = frame[0] << 8 | frame[1], pad = -(LENGTH + ulpdu) & 3;
 		read_all(sockets[1], frame, ulpdu + pad + CRC);
 		int size = LENGTH + ulpdu + pad + CRC;
-		/* Full ones have another behind them: the flag "last" of DDP is clear. */
+		/* Full frames are followed by another: the flag "last" of DDP is clear. */
 		if (!(frame[0] & 0x40)) {
 			full++;
 			CHECK(pad == 0);

@@ -1,4 +1,4 @@
-/* Threads that wait at rsockets are interrupted, cancelled, and left alone by peers that are killed, stopped or exit without closing. */
+/* Threads that wait at rsockets are interrupted or cancelled, or their peers are killed, stopped or exit without closing. */
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -10,7 +10,7 @@
 
 #include "common.h"
 
-/* Seconds until a peer that was killed must have been missed. */
+/* Seconds within which the loss of a killed peer must be reported. */
 #define SOON 10
 #define SMALL_SENDS 5000
 
@@ -54,7 +54,7 @@ static void join_sockets(void)
 	CHECK(!rclose(listener));
 }
 
-/* A child that connects to us and does this. */
+/* A child process that connects to this one and runs `work`. */
 static pid_t child(void (*work)(int socket), int *socket)
 {
 	struct sockaddr_in at;
@@ -76,7 +76,7 @@ static pid_t child(void (*work)(int socket), int *socket)
 	return pid;
 }
 
-/* A server of another kind: it accepts in MPA's words, with private data that is no hello of ours. */
+/* A server of another protocol: it accepts with an MPA reply whose private data is not that of rsockets. */
 static void *foreign(void *listener)
 {
 	static const char reply[] = "MPA ID Rep Frame\x10\x02\0\x14\0\x01\0\x01\x01\0\0\0 rsocket data";
@@ -92,7 +92,7 @@ static void *foreign(void *listener)
 			want += (unsigned char)request[18] << 8 | (unsigned char)request[19];
 	}
 	CHECK(write(socket, reply, 20 + 0x14) == 20 + 0x14);
-	/* Until the other side has ended it. */
+	/* Until the other side has closed the connection. */
 	while (read(socket, request, sizeof request) > 0)
 		;
 	close(socket);
@@ -114,7 +114,7 @@ static void strangers(void)
 		if (waits) {
 			CHECK(rconnect(mine, (struct sockaddr *)&at, sizeof at) == -1 && errno == EPROTO);
 		} else {
-			/* As rstream does: anything but POLLOUT is an error of rpoll, told by errno. */
+			/* As rstream does: any event but POLLOUT is treated as an error of rpoll. */
 			struct pollfd ready = { .fd = mine, .events = POLLOUT };
 			CHECK(!rfcntl(mine, F_SETFL, O_NONBLOCK));
 			CHECK(rconnect(mine, (struct sockaddr *)&at, sizeof at) == -1 && errno == EINPROGRESS);
@@ -221,7 +221,7 @@ static void *kill_soon(void *pid)
 	return NULL;
 }
 
-/* Whoever waits for a peer that is killed is told, whether it reads or writes. */
+/* A thread that reads or writes gets an error when the peer is killed. */
 static void a_killed_peer(int writes)
 {
 	static char bytes[1 << 20];
@@ -250,7 +250,7 @@ static void send_and_leave(int socket)
 		CHECK(rsend(socket, "0123456789", 10, 0) == 10);
 }
 
-/* Small sends may still wait to leave together: they do when the program ends, and the peer reads the end behind them. */
+/* Small sends may still be queued for coalescing: they are sent when the program exits, and the peer reads the end after them. */
 static void a_peer_that_leaves(void (*how)(int socket))
 {
 	char bytes[1000];
@@ -283,7 +283,7 @@ static void stop_and_read(int socket)
 	CHECK(bytes[0] == 1 && bytes[LONG_SEND - 1] == 2);
 }
 
-/* rclose does not wait for a peer that is stopped, and the peer reads everything when it goes on. */
+/* rclose does not wait for a peer that is stopped, and the peer reads everything when it continues. */
 static void a_stopped_peer(void)
 {
 	static char bytes[LONG_SEND] = { [0] = 1, [LONG_SEND - 1] = 2 };

@@ -1,5 +1,5 @@
-/* A client of the example `upgrade` that knows verbs and nothing of upgrades: requests by message, eight under way, and a
- * model that knows every answer. It ends well when its standard input ends; then it prints what it saw. */
+/* A client of the example `upgrade` that uses plain verbs: requests by message, eight in flight, and a model of every
+ * reply. It exits with success when its standard input ends, and prints what it counted. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
@@ -23,7 +23,7 @@ enum { WINDOW = 8, WORDS = 8, CELL = 64, PUT = 1, GET = 2, ADD = 3 };
 static struct {
 	uint64_t request[WINDOW][WORDS], reply[WINDOW][WORDS];
 } memory;
-/* What each request under way must be answered with: its version and value. */
+/* The expected reply of each request in flight: version and value. */
 static struct {
 	uint64_t version, value;
 } expected[WINDOW];
@@ -112,7 +112,7 @@ int main(int argc, char **argv)
 			}
 			if (wc.wr_id == 100)
 				continue;
-			/* In their order, each once, with what the model says. */
+			/* In order, each once, with the content of the model. */
 			uint64_t slot = wc.wr_id, *reply = memory.reply[slot];
 			CHECK(wc.byte_len == CELL && slot == answered % WINDOW);
 			CHECK(reply[0] == answered && reply[4] == 0 && reply[5] == 2 * index);

@@ -1,4 +1,4 @@
-//! Addresses: found, bound, taken, shared.
+//! Addresses: resolved, bound, in use, shared.
 
 use core::ffi::c_void;
 use core::net::SocketAddr;
@@ -57,7 +57,7 @@ fn names_become_addresses() {
         assert!(!(*found).ai_src_addr.is_null() && (*found).ai_dst_addr.is_null());
         rdma_freeaddrinfo(found);
 
-        // Nothing but hints: their addresses are the answer.
+        // Hints only: their addresses are the result.
         let mut there = Place::of("127.0.0.1:99".parse().unwrap());
         let hints = rdma_addrinfo {
             ai_port_space: RDMA_PS_TCP as i32,
@@ -116,7 +116,7 @@ fn both_families_share_a_port_if_they_want_to() {
     }
 }
 
-/// One listener hears both families, if its program did not ask for one.
+/// One listener accepts both families, unless its program asked for one.
 #[test]
 fn an_ipv6_wildcard_hears_ipv4_as_well() {
     begin();
@@ -148,7 +148,7 @@ fn a_port_is_known_once_it_is_bound_and_free_once_it_is_not() {
     let foreign = Id::new(&channel);
     assert_eq!(bind(&foreign, "192.0.2.7:0"), -1);
     assert_eq!(errno(), libc::EADDRNOTAVAIL);
-    // Listening without an address takes any.
+    // Listening without an address binds any.
     let any = Id::new(&channel);
     // SAFETY: as the manual says.
     assert_eq!(unsafe { rdma_listen(any.0, 0) }, 0);
@@ -170,7 +170,7 @@ fn a_bound_port_is_refused_to_others() {
     for (first, second, refused) in [
         ("127.0.0.1", "127.0.0.1", Some(libc::EADDRINUSE)),
         ("0.0.0.0", "127.0.0.1", Some(libc::EADDRINUSE)),
-        // As Linux has it for wildcards.
+        // As Linux does for wildcard addresses.
         ("127.0.0.1", "0.0.0.0", Some(libc::EADDRNOTAVAIL)),
         ("0.0.0.0", "0.0.0.0", Some(libc::EADDRNOTAVAIL)),
         ("0.0.0.0", "[::]", Some(libc::EADDRNOTAVAIL)),
@@ -182,7 +182,7 @@ fn a_bound_port_is_refused_to_others() {
         for shares in [false, true] {
             let other = Id::new(&channel);
             if shares {
-                // One side alone does not share.
+                // Both must have the option.
                 reuses(&other);
             }
             let said = (bind(&other, &at) != 0).then(errno);
@@ -198,7 +198,7 @@ fn a_bound_port_is_refused_to_other_processes() {
     let id = Id::new(&channel);
     assert_eq!(bind(&id, "127.0.0.1:0"), 0);
     let at = format!("127.0.0.1:{}", id.port());
-    // What the library of another process does: std sets SO_REUSEADDR.
+    // As the library in another process does: std sets SO_REUSEADDR.
     let other = std::net::TcpListener::bind(&at);
     let refused = other.map_err(|error| error.kind());
     assert_eq!(refused.err(), Some(std::io::ErrorKind::AddrInUse));
@@ -226,7 +226,7 @@ fn those_who_reuse_addresses_share_until_one_listens() {
     assert_eq!(errno(), libc::EADDRINUSE);
 }
 
-/// A server whose connections linger in TIME_WAIT can be started again at its port.
+/// A server whose connections are in TIME_WAIT can be started again at its port.
 #[test]
 fn a_port_with_old_connections_is_bound_again() {
     begin();
@@ -249,7 +249,7 @@ fn a_port_with_old_connections_is_bound_again() {
     }
 }
 
-/// An ordinary server has the port. The next test reads what this one says.
+/// An ordinary server has the port. The next test reads the message of this one.
 #[test]
 fn a_port_that_is_taken() {
     begin();

@@ -1,4 +1,4 @@
-//! Programs that wait for each step: identifiers without a channel, and endpoints made in one call.
+//! The synchronous mode: identifiers without a channel, and endpoints that are created in one call.
 
 use core::ptr;
 use std::ffi::CString;
@@ -34,7 +34,7 @@ impl Found {
 
 impl Drop for Found {
     fn drop(&mut self) {
-        // SAFETY: nobody uses it any more.
+        // SAFETY: it is not used after this call.
         unsafe { rdma_freeaddrinfo(self.0) };
     }
 }
@@ -122,7 +122,7 @@ fn refusals_are_errors_of_the_call() {
     }
 }
 
-/// A queue pair that cannot be made: the caller is told, the newcomer refused, and nothing is left behind.
+/// A queue pair that cannot be created: the caller gets the error, the request is rejected, and nothing is left behind.
 #[test]
 fn a_request_whose_queue_pair_cannot_be_made_is_refused() {
     begin();

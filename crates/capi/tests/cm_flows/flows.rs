@@ -1,4 +1,4 @@
-//! From the request to the end, event by event.
+//! Connections from the request to the end, event by event. Each is tried from both sides.
 
 use core::time::Duration;
 use std::io::Read;
@@ -37,7 +37,7 @@ fn the_ack_timeout_is_an_attribute() {
     };
     assert_eq!(set(&client.id, 17), 0);
     assert_eq!(set(&client.id, 32), -1);
-    // What a program asks for that moves its queue pair itself.
+    // The attributes for a program that moves its queue pair itself.
     let (mut attr, mut mask) = (ibv_qp_attr::zeroed(), 0);
     attr.qp_state = IBV_QPS_RTS;
     // SAFETY: as the manual says.
@@ -66,7 +66,7 @@ fn private_data_goes_both_ways_and_addresses_are_known() {
     let conn = asked.conn();
     assert_eq!((conn.responder_resources, conn.initiator_depth), (4, 4));
     let child = asked.id();
-    // SAFETY: it is there.
+    // SAFETY: the object exists during the call.
     unsafe {
         assert_eq!((*child.0).context as usize, 7, "the listener's");
         assert_eq!((*child.0).qp_type, IBV_QPT_RC);
@@ -92,7 +92,7 @@ fn private_data_goes_both_ways_and_addresses_are_known() {
         greets((*client.id.0).qp, (*child.0).qp);
         greets((*child.0).qp, (*client.id.0).qp);
     }
-    // What is answered cannot be answered again.
+    // A request is answered only once.
     assert_eq!(child.accept(b""), -1);
     assert_eq!(child.reject(b""), -1);
     assert_eq!(errno(), libc::EINVAL);
@@ -112,7 +112,7 @@ fn whoever_ends_it_both_are_told_once() {
                 .is(&client.channel.expect(RDMA_CM_EVENT_DISCONNECTED))
         );
         assert!(child.is(&server.channel.expect(RDMA_CM_EVENT_DISCONNECTED)));
-        // The other one hangs up, too, as programs do; and the first one again.
+        // The other side disconnects, too, as programs do, and the first one again.
         for id in [&client.id, &child, who] {
             assert_eq!(id.disconnect(), 0);
         }
@@ -147,7 +147,7 @@ impl Client {
 // SAFETY: the connection manager may be called from any thread.
 unsafe impl Sync for Client {}
 
-/// An end that comes while the beginning is still being told must not be lost.
+/// An end that comes while the beginning is still being reported must not be lost.
 #[test]
 fn an_end_right_after_the_beginning_is_told_after_it() {
     begin();
@@ -160,7 +160,7 @@ fn an_end_right_after_the_beginning_is_told_after_it() {
         child.make_qp();
         assert_eq!(child.accept(b""), 0);
         drop(asked);
-        // Its own connection is there when accept returns; the peer may not know yet.
+        // Its own connection is established when accept returns; the peer may not know yet.
         server.channel.expect(RDMA_CM_EVENT_ESTABLISHED);
         child.destroy_qp();
         client.channel.expect(RDMA_CM_EVENT_ESTABLISHED);
@@ -218,7 +218,7 @@ fn where_nobody_listens_the_answer_is_a_refusal() {
     client.channel.quiet(SOON);
 }
 
-/// Who takes the connection and says nothing is given up in time; who says something else, at once.
+/// A peer that accepts the TCP connection and sends nothing is given up after the timeout; one that sends something else, at once.
 #[test]
 fn a_peer_that_is_no_peer_is_unreachable() {
     begin();
@@ -232,7 +232,7 @@ fn a_peer_that_is_no_peer_is_unreachable() {
     let rude = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = Client::towards(rude.local_addr().unwrap());
     assert_eq!(client.id.connect(b""), 0);
-    // It asks with both revisions.
+    // It tries both revisions.
     let web = std::thread::spawn(move || {
         rude.set_nonblocking(true).unwrap();
         let end = std::time::Instant::now() + Duration::from_millis(700);
@@ -265,7 +265,7 @@ fn more_than_the_backlog_are_refused() {
             client
         })
         .collect();
-    // The program has not looked: two wait, and three are told at once.
+    // The program has taken no event: two requests wait, and three are rejected at once.
     let refused = || {
         let told = |c: &&Client| super::super::common::readable(c.channel.fd(), Duration::ZERO);
         clients.iter().filter(told).count()
@@ -289,14 +289,14 @@ fn more_than_the_backlog_are_refused() {
     let (no, yes) = (RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_ESTABLISHED);
     assert_eq!(kinds, [no, no, no, yes, yes]);
     server.channel.quiet(SOON);
-    // Whoever comes now finds room.
+    // There is room for further requests now.
     drop(children);
     drop(clients);
     while server.channel.try_next().is_some() {}
     drop(connected(&server));
 }
 
-/// Connecting before the way is known, twice, or without a queue pair is the program's mistake.
+/// Connecting without a route, twice, or without a queue pair is an error of the program.
 #[test]
 fn steps_out_of_order_are_refused() {
     begin();

@@ -1,4 +1,4 @@
-//! How identifiers, channels and events end, and how they move.
+//! Destruction and migration of identifiers, channels and events. Events of a destroyed identifier are not delivered.
 
 use core::ptr;
 use core::time::Duration;
@@ -46,7 +46,7 @@ fn events_of_an_identifier_that_goes_vanish_and_others_stay() {
         super::super::common::readable(server.channel.fd(), Duration::ZERO)
     });
     assert_eq!(two.id.disconnect(), 0);
-    // Both ends wait in the channel, or the second is on its way; the first one's owner does not want to know.
+    // Both ends wait in the channel, or the second is on its way; the first identifier is destroyed without taking its event.
     drop(first);
     assert!(second.is(&server.channel.expect(RDMA_CM_EVENT_DISCONNECTED)));
     server.channel.quiet(SOON);
@@ -67,7 +67,7 @@ fn a_listener_that_goes_refuses_everybody_who_waits() {
             client
         })
         .collect();
-    // One has been taken out, and is answered after the listener has gone.
+    // One request was taken, and is answered after the listener was destroyed.
     let asked = server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
     let child = asked.id();
     drop(asked);
@@ -109,14 +109,14 @@ fn an_identifier_moves_with_what_waits_for_it() {
     server.channel.quiet(SOON);
     drop(child);
 
-    // And what happens later comes there, too.
+    // Later events go there, too.
     let (second, child) = connected(&server);
     // SAFETY: as the manual says.
     assert_eq!(unsafe { rdma_migrate_id(child.0, own.0) }, 0);
     assert_eq!(second.id.disconnect(), 0);
     assert!(child.is(&own.expect(RDMA_CM_EVENT_DISCONNECTED)));
     server.channel.quiet(SOON);
-    // A listener that moves takes those along who came.
+    // A listener that is migrated takes its waiting requests along.
     let third = Client::towards(server.at);
     assert_eq!(third.id.connect(b""), 0);
     super::streams::wait("a request waits", || {
@@ -126,7 +126,7 @@ fn an_identifier_moves_with_what_waits_for_it() {
     assert_eq!(unsafe { rdma_migrate_id(server.id.0, own.0) }, 0);
     let asked = own.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
     let child = asked.id();
-    // SAFETY: it is there.
+    // SAFETY: the object exists during the call.
     assert_eq!(unsafe { (*child.0).channel }, own.0);
     drop(asked);
     drop(child);
@@ -144,14 +144,14 @@ fn one_that_is_destroyed_while_it_connects_is_told_of_nothing() {
         drop(id);
         channel.quiet(Duration::from_millis(5));
     }
-    // Some of them were heard, and have gone.
+    // Some of them were taken, and are destroyed.
     while let Some(asked) = server.channel.try_next() {
         let child = asked.id();
         child.make_qp();
         let answered = child.accept(b"");
         drop(asked);
         if answered == 0 {
-            // Told of the beginning and the end, or that there was none; those who came meanwhile are before it.
+            // Told of the beginning and the end, or that there was none; requests that arrived meanwhile come before.
             let own = Channel::new();
             // SAFETY: as the manual says.
             assert_eq!(unsafe { rdma_migrate_id(child.0, own.0) }, 0);
@@ -189,12 +189,12 @@ fn nonsense_is_refused_and_nothing_breaks() {
     id.listen("127.0.0.1:0", 1);
     // SAFETY: as the manual says.
     unsafe { assert_eq!(rdma_listen(id.0, 1), -1, "twice") };
-    // A channel that does not wait has nothing to say.
+    // A non-blocking channel without events.
     assert!(channel.try_next().is_none());
     assert_eq!(errno(), libc::EAGAIN);
 }
 
-/// InfiniBand's manager tells when the time after an end is over, and there are programs (tgtd) that free a connection only then;
+/// InfiniBand's manager reports the end of the time wait, and some programs (tgtd) free a connection only then;
 /// iWARP's does not.
 #[test]
 fn the_time_after_an_end_is_over_some_time() {
@@ -215,7 +215,7 @@ fn the_time_after_an_end_is_over_some_time() {
         assert_eq!(told.get().status, 0);
         channel.quiet(SOON);
     }
-    // Nobody is told of one that is gone.
+    // No event for a destroyed identifier.
     let (client, child) = connected(&server);
     assert_eq!(client.id.disconnect(), 0);
     assert!(child.is(&server.channel.expect(RDMA_CM_EVENT_DISCONNECTED)));

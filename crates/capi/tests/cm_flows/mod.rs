@@ -1,5 +1,5 @@
 //! What programs do with the connection manager, the same in both personalities.
-//! They promise that each flow is tried from both ends. They refuse to share a port.
+//! Each flow is tried from both sides, and each test uses a port of its own.
 
 mod addresses;
 mod endpoints;
@@ -10,7 +10,7 @@ mod service;
 
 use super::common::streams;
 
-/// Every test begins with this.
+/// Called first by every test.
 fn begin() {
     streams::settings(crate::SETTINGS);
 }

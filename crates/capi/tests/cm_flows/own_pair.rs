@@ -1,4 +1,4 @@
-//! Queue pairs that the program makes and moves itself (the flow of `rping -q`).
+//! Queue pairs that the program creates and moves through the states itself, as `rping -q` does. The connection manager connects them.
 
 use core::ffi::c_int;
 use core::ptr;
@@ -11,7 +11,7 @@ use super::super::common::errno;
 use super::super::common::streams::{Channel, Id, Server, greets, init, said_by};
 use super::begin;
 
-/// A queue pair of the program's own for an identifier.
+/// A queue pair that the program creates itself, for an identifier.
 struct Own {
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
@@ -55,7 +55,7 @@ impl Own {
 
     fn param(&self) -> rdma_conn_param {
         rdma_conn_param {
-            // SAFETY: it is there.
+            // SAFETY: the object exists during the call.
             qp_num: unsafe { (*self.qp).qp_num },
             ..said_by(b"mine")
         }
@@ -67,7 +67,7 @@ impl Drop for Own {
         if std::thread::panicking() {
             return;
         }
-        // SAFETY: in the order of the manual.
+        // SAFETY: destroyed in the order that the manual requires.
         unsafe {
             assert_eq!(ibv_destroy_qp(self.qp), 0);
             assert_eq!(ibv_destroy_cq(self.cq), 0);
@@ -115,7 +115,7 @@ fn both_sides_move_their_own_queue_pairs() {
         assert_eq!(who.disconnect(), 0);
         channel.expect(RDMA_CM_EVENT_DISCONNECTED);
         server.channel.expect(RDMA_CM_EVENT_DISCONNECTED);
-        // The identifiers go first, as in rping.
+        // The identifiers are destroyed first, as in rping.
         drop(id);
         drop(child);
     }

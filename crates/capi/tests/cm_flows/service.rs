@@ -1,4 +1,4 @@
-//! Type of service: what an identifier asks for is on the packets of its connection, of whoever comes to a listener, too.
+//! Type of service: the option of an identifier is set on its connection's packets; that of a listener, on all its connections'.
 
 use core::ffi::c_void;
 use core::mem::{size_of, zeroed};

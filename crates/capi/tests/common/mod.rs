@@ -1,5 +1,5 @@
-//! What the tests of the C face share: a device, objects that are destroyed at the end, and two queue pairs connected by hand.
-//! It promises to call what inline functions of the headers call, the way they do. It refuses to hide an error number.
+//! Helpers for tests of the C API: a device, objects that are destroyed at the end, and two queue pairs connected out of band.
+//! Functions that are inline in the headers are called here as the headers do; error numbers are checked by the tests.
 
 #![allow(dead_code, reason = "each file uses its part")]
 
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use verbena_capi::abi::*;
 use verbena_capi::verbs::*;
 
-/// Longer than anything takes.
+/// Longer than any step takes.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
-/// Everything that memory can be registered for.
+/// All access rights.
 pub(crate) const ALL: c_int = (IBV_ACCESS_LOCAL_WRITE
     | IBV_ACCESS_REMOTE_WRITE
     | IBV_ACCESS_REMOTE_READ
@@ -28,7 +28,7 @@ pub(crate) fn errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// A call that must return null and leave this number.
+/// Checks that a call returned null and set this `errno`.
 #[track_caller]
 pub(crate) fn refused<T>(pointer: *mut T, number: c_int, what: &str) {
     assert!(pointer.is_null(), "{what}: was made");
@@ -133,13 +133,13 @@ pub(crate) fn next(cq: *mut ibv_cq) -> ibv_wc {
 #[track_caller]
 pub(crate) fn ends(cq: *mut ibv_cq, wr_id: u64, status: u32) -> ibv_wc {
     let wc = next(cq);
-    // SAFETY: words that live for ever.
+    // SAFETY: a C string in static memory.
     let said = unsafe { CStr::from_ptr(ibv_wc_status_str(wc.status)) };
     assert_eq!((wc.wr_id, wc.status), (wr_id, status), "{said:?}");
     wc
 }
 
-/// Nothing is in the queue, nor comes soon.
+/// Checks that the queue is empty and stays so for a short time.
 #[track_caller]
 pub(crate) fn nothing(cq: *mut ibv_cq) {
     let end = Instant::now() + Duration::from_millis(50);
@@ -150,7 +150,7 @@ pub(crate) fn nothing(cq: *mut ibv_cq) {
     }
 }
 
-/// What a side is made with.
+/// Parameters of a side.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) kind: u32,
@@ -167,7 +167,7 @@ pub(crate) struct Wanted {
     /// With a channel for its completion queue.
     pub(crate) told: bool,
     pub(crate) rnr_retry: u8,
-    /// What peers may do.
+    /// Access rights of the peer.
     pub(crate) rights: u32,
 }
 
@@ -190,7 +190,7 @@ impl Default for Wanted {
     }
 }
 
-/// A queue pair with all that it needs; destroyed in order at the end.
+/// A queue pair with all objects that it needs; destroyed in order at the end.
 pub(crate) struct Side {
     pub(crate) context: *mut ibv_context,
     pub(crate) pd: *mut ibv_pd,
@@ -248,7 +248,7 @@ impl Side {
         }
     }
 
-    /// How its queue pair is asked for.
+    /// The attributes that its queue pair is created with.
     pub(crate) fn init(&self) -> ibv_qp_init_attr {
         ibv_qp_init_attr {
             qp_context: ptr::null_mut(),
@@ -300,25 +300,25 @@ impl Side {
         self.memory.as_ptr() as u64 + offset as u64
     }
 
-    /// A piece of its memory.
+    /// A scatter/gather entry of its memory.
     pub(crate) fn piece(&self, offset: usize, length: u32) -> ibv_sge {
         ibv_sge {
             addr: self.at(offset),
             length,
-            // SAFETY: a region that is there.
+            // SAFETY: the region exists during the call.
             lkey: unsafe { (*self.mr).lkey },
         }
     }
 
     pub(crate) fn rkey(&self) -> u32 {
-        // SAFETY: a region that is there.
+        // SAFETY: the region exists during the call.
         unsafe { (*self.mr).rkey }
     }
 
-    /// Its memory, as it is now: the adapter writes it behind the compiler's back.
+    /// A copy of its memory, read as volatile since the adapter writes it.
     pub(crate) fn read(&self, offset: usize, len: usize) -> Vec<u8> {
         let bytes = &self.memory[offset..offset + len];
-        // SAFETY: bytes that are there.
+        // SAFETY: the bytes exist as long as the side.
         bytes
             .iter()
             .map(|b| unsafe { ptr::read_volatile(b) })
@@ -329,7 +329,7 @@ impl Side {
         self.memory[offset..offset + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Posts a receive; returns the number of the call.
+    /// Posts a receive; returns the result of the call.
     pub(crate) fn receive(&self, wr_id: u64, offset: usize, length: u32) -> c_int {
         self.receive_into(wr_id, self.piece(offset, length))
     }
@@ -370,7 +370,7 @@ impl Side {
     }
 
     pub(crate) fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> c_int {
-        // SAFETY: objects that are there.
+        // SAFETY: the objects exist during the calls.
         unsafe { ibv_modify_qp(self.qp, attr, mask as c_int) }
     }
 
@@ -383,11 +383,11 @@ impl Side {
         self.modify(&mut attr, IBV_QP_STATE)
     }
 
-    /// Where it stands, asked of the library; the field of the struct must agree.
+    /// The state, queried from the library; the field of the struct must agree.
     pub(crate) fn state(&self) -> u32 {
         let mut attr = ibv_qp_attr::zeroed();
         let mut init = ibv_qp_init_attr::zeroed();
-        // SAFETY: objects that are there.
+        // SAFETY: the objects exist during the calls.
         unsafe {
             let code = ibv_query_qp(self.qp, &raw mut attr, IBV_QP_STATE as c_int, &raw mut init);
             assert_eq!(code, 0);
@@ -424,7 +424,7 @@ impl Side {
         };
         attr.ah_attr.is_global = 1;
         attr.ah_attr.port_num = 1;
-        // SAFETY: objects that are there.
+        // SAFETY: the objects exist during the calls.
         let code = unsafe { ibv_query_gid(self.context, 1, 0, &raw mut attr.ah_attr.grh.dgid) };
         assert_eq!(code, 0);
         let mut mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
@@ -451,7 +451,7 @@ impl Side {
         (attr, mask)
     }
 
-    /// From nothing to a queue pair that sends to this one.
+    /// Moves the queue pair from RESET to RTS, connected to this one.
     pub(crate) fn connect(&self, peer: u32) {
         self.to_init();
         let (mut attr, mask) = self.rtr_attr(peer);
@@ -461,7 +461,7 @@ impl Side {
     }
 
     pub(crate) fn number(&self) -> u32 {
-        // SAFETY: a queue pair that is there.
+        // SAFETY: the queue pair exists during the call.
         unsafe { (*self.qp).qp_num }
     }
 
@@ -472,7 +472,7 @@ impl Side {
             element: ibv_async_event__element { port_num: 0 },
             event_type: u32::MAX,
         };
-        // SAFETY: objects that are there.
+        // SAFETY: the objects exist during the calls.
         unsafe {
             assert!(readable((*self.context).async_fd, LONG), "no event came");
             assert_eq!(ibv_get_async_event(self.context, &raw mut event), 0);
@@ -480,9 +480,9 @@ impl Side {
         event
     }
 
-    /// Gives up the queue pair.
+    /// Destroys the queue pair.
     pub(crate) fn destroy_qp(&mut self) {
-        // SAFETY: there, and not used afterwards.
+        // SAFETY: it exists, and is not used after this call.
         assert_eq!(unsafe { ibv_destroy_qp(self.qp) }, 0);
         self.qp = ptr::null_mut();
     }
@@ -493,7 +493,7 @@ impl Drop for Side {
         if std::thread::panicking() {
             return;
         }
-        // SAFETY: in the order of the manual.
+        // SAFETY: destroyed in the order that the manual requires; none is used after this.
         unsafe {
             if !self.qp.is_null() {
                 assert_eq!(ibv_destroy_qp(self.qp), 0, "qp");
@@ -522,7 +522,7 @@ pub(crate) fn request(wr_id: u64, opcode: u32) -> ibv_send_wr {
     }
 }
 
-/// Names memory of the peer.
+/// Sets the address and key of the peer's memory.
 pub(crate) fn rdma(wr: &mut ibv_send_wr, remote_addr: u64, rkey: u32) {
     wr.wr.rdma = ibv_send_wr__wr__rdma { remote_addr, rkey };
 }
@@ -539,20 +539,20 @@ pub(crate) fn join(a: &Side, b: &Side) {
     a.connect(b.number());
 }
 
-/// A descriptor becomes readable in this time.
+/// Whether a descriptor becomes readable within this time.
 pub(crate) fn readable(fd: c_int, within: Duration) -> bool {
     let mut poll = libc::pollfd {
         fd,
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: one entry of ours.
+    // SAFETY: one entry, which is a local.
     unsafe { libc::poll(&raw mut poll, 1, within.as_millis() as c_int) == 1 }
 }
 
-/// Reading the descriptor does not wait from now on.
+/// Makes a descriptor non-blocking.
 pub(crate) fn no_waiting(fd: c_int) {
-    // SAFETY: a descriptor that is open.
+    // SAFETY: `fcntl` with `F_SETFL` takes an integer; the descriptor is open.
     unsafe {
         let flags = libc::fcntl(fd, libc::F_GETFL);
         assert_eq!(libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK), 0);

@@ -1,5 +1,5 @@
-//! What the tests of the connection manager's datagrams share: identifiers on channels of their own, their events, and letters.
-//! It promises to destroy in order what it made. It refuses to wait for ever.
+//! Helpers for tests of the connection manager's datagrams: identifiers with channels of their own, their events, and messages.
+//! Objects are destroyed in order, and every wait has a limit.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -18,7 +18,7 @@ pub(crate) fn address(text: &str) -> sockaddr_in {
     let SocketAddr::V4(v4) = text.parse().unwrap() else {
         panic!("{text}");
     };
-    // SAFETY: numbers, of which zero is a value.
+    // SAFETY: a C structure of integers, for which zeros are valid.
     let mut address: sockaddr_in = unsafe { core::mem::zeroed() };
     address.sin_family = AF_INET as u16;
     address.sin_port = v4.port().to_be();
@@ -50,7 +50,7 @@ impl Party {
         Party { channel, id }
     }
 
-    /// One that listens; and where.
+    /// One that listens, and its address.
     pub(crate) fn listening(port: u16) -> (Party, sockaddr_in) {
         let party = Party::new(RDMA_PS_UDP);
         let mut here = address(&format!("127.0.0.1:{port}"));
@@ -64,7 +64,7 @@ impl Party {
         (party, here)
     }
 
-    /// One that knows the way there.
+    /// One whose route to the address is resolved.
     pub(crate) fn towards(there: &sockaddr_in) -> Party {
         let party = Party::new(RDMA_PS_UDP);
         // SAFETY: as the manual says.
@@ -102,7 +102,7 @@ impl Party {
 
 impl Drop for Party {
     fn drop(&mut self) {
-        // SAFETY: nobody uses them any more.
+        // SAFETY: they are not used after this call.
         unsafe {
             rdma_destroy_qp(self.id);
             assert_eq!(rdma_destroy_id(self.id), 0);
@@ -174,12 +174,12 @@ impl Letterbox {
         }
     }
 
-    /// What came, and who sent it.
+    /// The received bytes, and the sender.
     pub(crate) fn take(&self, id: *mut rdma_cm_id) -> (Vec<u8>, u32) {
-        // SAFETY: its queues are there.
+        // SAFETY: its queues exist during the call.
         let wc = completion(unsafe { (*id).recv_cq });
         let len = wc.byte_len as usize;
-        // SAFETY: bytes that are there, and that the adapter wrote behind the compiler's back.
+        // SAFETY: the bytes exist; they are read as volatile, since the adapter writes them.
         let read = |at: usize| unsafe { ptr::read_volatile(&raw const self.bytes[at]) };
         ((40..len).map(read).collect(), wc.src_qp)
     }
@@ -200,7 +200,7 @@ pub(crate) fn completion(cq: *mut ibv_cq) -> ibv_wc {
 pub(crate) fn nothing_came(id: *mut rdma_cm_id) {
     let end = Instant::now() + Duration::from_millis(200);
     while Instant::now() < end {
-        // SAFETY: its queues are there.
+        // SAFETY: its queues exist during the call.
         let n = poll_cq(unsafe { (*id).recv_cq }, &mut [ibv_wc::zeroed()]);
         assert_eq!(n, 0);
         std::thread::yield_now();

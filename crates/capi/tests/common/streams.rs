@@ -1,5 +1,5 @@
-//! Parties of the connection manager's stream port space: channels, identifiers and events that are given back in order.
-//! They promise to wait for what must come and to fail when it does not. They refuse to swallow an event.
+//! Helpers for tests of the connection manager's stream port space: channels, identifiers and events that are destroyed in order.
+//! Waiting for an event fails after a time limit, and no event is skipped.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::net::SocketAddr;
@@ -19,29 +19,29 @@ pub(crate) fn settings(all: &[(&str, &str)]) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         for (name, value) in all {
-            // SAFETY: every test of the program comes here before it does anything else.
+            // SAFETY: every test of the program calls this before it does anything else.
             unsafe { std::env::set_var(name, value) };
         }
     });
 }
 
-/// An address as C has it.
+/// An address as a C struct.
 pub(crate) struct Place(sockaddr_storage);
 
 impl Place {
     pub(crate) fn of(address: SocketAddr) -> Place {
-        // SAFETY: numbers, of which zero is a value.
+        // SAFETY: a C structure of integers, for which zeros are valid.
         let mut storage: sockaddr_storage = unsafe { core::mem::zeroed() };
         match address {
             SocketAddr::V4(v4) => {
-                // SAFETY: there is room for any address.
+                // SAFETY: `sockaddr_storage` is large enough and aligned for this struct.
                 let at = unsafe { &mut *(&raw mut storage).cast::<sockaddr_in>() };
                 at.sin_family = AF_INET as u16;
                 at.sin_port = v4.port().to_be();
                 at.sin_addr.s_addr = u32::from(*v4.ip()).to_be();
             }
             SocketAddr::V6(v6) => {
-                // SAFETY: there is room for any address.
+                // SAFETY: `sockaddr_storage` is large enough and aligned for this struct.
                 let at = unsafe { &mut *(&raw mut storage).cast::<sockaddr_in6>() };
                 at.sin6_family = AF_INET6 as u16;
                 at.sin6_port = v6.port().to_be();
@@ -56,7 +56,7 @@ impl Place {
     }
 }
 
-/// A channel; its identifiers go before it.
+/// A channel; its identifiers are destroyed before it.
 pub(crate) struct Channel(pub(crate) *mut rdma_event_channel);
 
 impl Channel {
@@ -67,7 +67,7 @@ impl Channel {
     }
 
     pub(crate) fn fd(&self) -> c_int {
-        // SAFETY: a channel that is there.
+        // SAFETY: the channel exists during the call.
         unsafe { (*self.0).fd }
     }
 
@@ -91,7 +91,7 @@ impl Channel {
         (code == 0).then(|| Event(event))
     }
 
-    /// The next event, which must be this.
+    /// The next event, which must be this one.
     #[track_caller]
     pub(crate) fn expect(&self, kind: u32) -> Event {
         let event = self.next();
@@ -111,14 +111,14 @@ impl Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // SAFETY: nobody uses it any more.
+            // SAFETY: it is not used after this call.
             unsafe { rdma_destroy_event_channel(self.0) };
         }
     }
 }
 
 fn word(event: u32) -> &'static CStr {
-    // SAFETY: words that live for ever.
+    // SAFETY: a C string in static memory.
     unsafe { CStr::from_ptr(rdma_event_str(event)) }
 }
 
@@ -148,18 +148,18 @@ impl Event {
         unsafe { self.get().param.ud }
     }
 
-    /// What the peer said; datagram services have it in the same place.
+    /// The peer's private data; datagram services have it at the same offset.
     pub(crate) fn said(&self) -> Vec<u8> {
         let conn = self.conn();
         if conn.private_data.is_null() {
             return Vec::new();
         }
         let (at, len) = (conn.private_data.cast::<u8>(), conn.private_data_len);
-        // SAFETY: so many bytes are there.
+        // SAFETY: the event has so many bytes until it is acknowledged.
         unsafe { core::slice::from_raw_parts(at, len.into()) }.to_vec()
     }
 
-    /// The identifier of somebody who came.
+    /// The identifier of a connection request.
     pub(crate) fn id(&self) -> Id {
         Id(self.get().id)
     }
@@ -167,7 +167,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: nobody uses it any more.
+        // SAFETY: it is not used after this call.
         let code = unsafe { rdma_ack_cm_event(self.0) };
         assert!(code == 0 || std::thread::panicking());
     }
@@ -189,7 +189,7 @@ impl Id {
         Id(id)
     }
 
-    /// Listens at an address; and at which port.
+    /// Listens at an address; returns the port.
     #[track_caller]
     pub(crate) fn listen(&self, at: &str, backlog: c_int) -> u16 {
         // SAFETY: as the manual says.
@@ -202,11 +202,11 @@ impl Id {
     }
 
     pub(crate) fn port(&self) -> u16 {
-        // SAFETY: it is there.
+        // SAFETY: the object exists during the call.
         u16::from_be(unsafe { rdma_get_src_port(self.0) })
     }
 
-    /// Finds the way to a peer, with a queue pair at the end.
+    /// Resolves the route to a peer, and creates a queue pair.
     #[track_caller]
     pub(crate) fn resolve(&self, channel: &Channel, to: SocketAddr) {
         let mut there = Place::of(to);
@@ -229,7 +229,7 @@ impl Id {
     }
 
     pub(crate) fn destroy_qp(&self) {
-        // SAFETY: it is there.
+        // SAFETY: the object exists during the call.
         unsafe { rdma_destroy_qp(self.0) };
     }
 
@@ -265,7 +265,7 @@ impl Drop for Id {
         if std::thread::panicking() {
             return;
         }
-        // SAFETY: nobody uses it any more.
+        // SAFETY: it is not used after this call.
         unsafe {
             rdma_destroy_qp(self.0);
             assert_eq!(rdma_destroy_id(self.0), 0);
@@ -328,7 +328,7 @@ impl Server {
         Server { id, channel, at }
     }
 
-    /// Says yes to whoever comes next.
+    /// Accepts the next request.
     #[track_caller]
     pub(crate) fn admit(&self, said: &[u8]) -> Id {
         let asked = self.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -348,7 +348,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// One that knows the way and has a queue pair.
+    /// One with a resolved route and a queue pair.
     #[track_caller]
     pub(crate) fn towards(to: SocketAddr) -> Client {
         let channel = Channel::new();
@@ -359,7 +359,7 @@ impl Client {
     }
 }
 
-/// Two that are connected.
+/// Two that are connected to each other.
 #[track_caller]
 pub(crate) fn connected(server: &Server) -> (Client, Id) {
     let client = Client::towards(server.at);
@@ -373,7 +373,7 @@ pub(crate) fn connected(server: &Server) -> (Client, Id) {
     (client, child)
 }
 
-/// A few bytes pass from one to the other.
+/// Sends a few bytes from one to the other.
 #[track_caller]
 pub(crate) fn greets(from: *mut ibv_qp, to: *mut ibv_qp) {
     // SAFETY: queue pairs that are there, in domains of their own.
@@ -412,12 +412,12 @@ pub(crate) fn greets(from: *mut ibv_qp, to: *mut ibv_qp) {
     }
 }
 
-/// Descriptors that this process has.
+/// The number of descriptors of this process.
 pub(crate) fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Waits until it holds.
+/// Waits until the condition holds.
 #[track_caller]
 pub(crate) fn wait(what: &str, mut holds: impl FnMut() -> bool) {
     let end = std::time::Instant::now() + LONG;
@@ -427,7 +427,7 @@ pub(crate) fn wait(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// One test at a time, where descriptors are counted.
+/// Serializes tests that count descriptors.
 pub(crate) fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     ALONE

@@ -1,5 +1,5 @@
-//! Requests that are built call by call (`ibv_wr_start` to `ibv_wr_complete`), and completions that are read so: every
-//! operation, every reader, and that a mistake posts nothing.
+//! Requests that are built call by call (`ibv_wr_start` to `ibv_wr_complete`), and completions that are read field by field: every
+//! operation, every reader, and that an error posts nothing.
 
 use crate::common::*;
 use core::ptr;
@@ -24,9 +24,9 @@ fn built() -> Wanted {
     }
 }
 
-/// Builds with the functions of a queue pair; returns what completing says.
+/// Builds with the functions of a queue pair; returns the result of `wr_complete`.
 fn build(side: &Side, requests: impl FnOnce(*mut ibv_qp_ex, &ibv_qp_ex)) -> i32 {
-    // SAFETY: as the headers do it.
+    // SAFETY: the functions are called in the order of the inline functions of the headers.
     unsafe {
         let qp = ibv_qp_to_qp_ex(side.qp);
         assert!(!qp.is_null());
@@ -46,7 +46,7 @@ fn every_operation_can_be_built() {
         assert_eq!(b.receive(id, 1024 + id as usize * 64, 64), 0);
     }
     let (lkey, here, there, rkey) = (a.rkey(), a.at(0), b.at(0), b.rkey());
-    // SAFETY: functions of a queue pair that is there.
+    // SAFETY: the queue pair exists during the calls of its functions.
     let code = build(&a, |qp, f| unsafe {
         let mut id = 100;
         let mut next = || {
@@ -134,7 +134,7 @@ fn every_operation_can_be_built() {
 fn windows_are_bound_used_and_taken_back() {
     let (a, b) = pair(built());
     let mw = alloc_mw(b.pd, IBV_MW_TYPE_2);
-    // SAFETY: a window that is there.
+    // SAFETY: the window exists during the call.
     let key = unsafe { (*mw).rkey } + 1;
     let info = ibv_mw_bind_info {
         mr: b.mr,
@@ -143,7 +143,7 @@ fn windows_are_bound_used_and_taken_back() {
         mw_access_flags: IBV_ACCESS_REMOTE_WRITE,
     };
     let bind = |id| {
-        // SAFETY: functions of a queue pair that is there.
+        // SAFETY: the queue pair exists during the calls of its functions.
         let code = build(&b, |qp, f| unsafe {
             (*qp).wr_id = id;
             f.wr_bind_mw.unwrap()(qp, mw, key, &raw const info);
@@ -160,8 +160,8 @@ fn windows_are_bound_used_and_taken_back() {
     bind(1);
     write(2);
     ends(a.cq, 2, IBV_WC_SUCCESS);
-    // Its owner takes it back, binds it again, and the peer takes it back.
-    // SAFETY: functions of a queue pair that is there.
+    // Its owner invalidates it, binds it again, and the peer invalidates it.
+    // SAFETY: the queue pair exists during the calls of its functions.
     let code = build(&b, |qp, f| unsafe {
         (*qp).wr_id = 3;
         f.wr_local_inv.unwrap()(qp, key);
@@ -183,7 +183,7 @@ fn windows_are_bound_used_and_taken_back() {
     ends(a.cq, 7, IBV_WC_REM_ACCESS_ERR);
     let mut event = b.event();
     assert_eq!(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     unsafe { ibv_ack_async_event(&raw mut event) };
     assert_eq!(dealloc_mw(mw), 0);
 }
@@ -192,7 +192,7 @@ fn windows_are_bound_used_and_taken_back() {
 fn aborting_posts_nothing() {
     let (a, b) = pair(built());
     assert_eq!(b.receive(1, 0, 8), 0);
-    // SAFETY: functions of a queue pair that is there.
+    // SAFETY: the queue pair exists during the calls of its functions.
     unsafe {
         let qp = ibv_qp_to_qp_ex(a.qp);
         (*qp).wr_start.unwrap()(qp);
@@ -200,7 +200,7 @@ fn aborting_posts_nothing() {
         (*qp).wr_abort.unwrap()(qp);
     }
     nothing(b.cq);
-    // What was not begun cannot be ended.
+    // Completing without a start is an error.
     // SAFETY: as above.
     unsafe {
         let qp = ibv_qp_to_qp_ex(a.qp);
@@ -233,7 +233,7 @@ fn a_mistake_in_one_posts_none_of_them() {
         "a missing list",
     ];
     for what in mistakes {
-        // SAFETY: functions of a queue pair that is there.
+        // SAFETY: the queue pair exists during the calls of its functions.
         let code = build(&a, |qp, f| unsafe {
             let memory = here as *mut _;
             (*qp).wr_id = 1;
@@ -291,7 +291,7 @@ fn only_what_was_asked_for_is_there() {
         operations: IBV_QP_EX_WITH_SEND.into(),
         ..Wanted::default()
     });
-    // SAFETY: functions of a queue pair that is there.
+    // SAFETY: the queue pair exists during the calls of its functions.
     unsafe {
         let qp = ibv_qp_to_qp_ex(side.qp);
         assert!((*qp).wr_send.is_some() && (*qp).wr_rdma_write.is_none());
@@ -313,7 +313,7 @@ fn completions_are_read_one_by_one() {
         wc_flags: readers.into(),
         ..ibv_cq_init_attr_ex::zeroed()
     };
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     unsafe {
         let cq = slots(b.context).create_cq_ex.unwrap()(b.context, &raw mut attr);
         assert!(!cq.is_null());
@@ -361,7 +361,7 @@ fn completions_are_read_one_by_one() {
         }
         assert_eq!(next(cq), libc::ENOENT);
         end(cq);
-        // It is nobody's now, and can be begun again, or polled the plain way.
+        // It is unlocked now, and can be polled again, by either interface.
         assert_eq!(start(cq, &raw mut poll), libc::ENOENT);
         assert_eq!(poll_cq(cq.cast(), &mut [ibv_wc::zeroed()]), 0);
         b.destroy_qp();

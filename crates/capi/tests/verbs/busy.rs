@@ -1,4 +1,4 @@
-//! Objects that others still use are not destroyed: the original's error, and everything works as before.
+//! Objects that are in use are not destroyed: the call fails with the original's error, and everything works as before.
 
 use crate::common::*;
 use core::ptr;
@@ -8,7 +8,7 @@ use verbena_capi::verbs::*;
 #[test]
 fn a_domain_stays_while_anything_is_in_it() {
     let side = Side::new(Wanted::default());
-    // SAFETY: objects that are there, and are destroyed once.
+    // SAFETY: the objects exist, and each is destroyed once.
     unsafe {
         let pd = ibv_alloc_pd(side.context);
         let held = || assert_eq!(ibv_dealloc_pd(pd), libc::EBUSY);
@@ -50,7 +50,7 @@ fn queues_stay_while_queue_pairs_use_them() {
         told: true,
         ..Wanted::default()
     });
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     unsafe {
         assert_eq!(ibv_destroy_cq(side.cq), libc::EBUSY);
         assert_eq!(ibv_destroy_srq(side.srq), libc::EBUSY);
@@ -74,7 +74,7 @@ fn a_refused_destruction_changes_nothing() {
         shared: 4,
         ..Wanted::default()
     });
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     unsafe {
         assert_eq!(ibv_destroy_cq(b.cq), libc::EBUSY);
         assert_eq!(ibv_destroy_srq(b.srq), libc::EBUSY);
@@ -102,7 +102,7 @@ fn memory_under_a_window_stays_registered() {
     };
     assert_eq!(bind_mw(b.qp, mw, &raw mut bind), 0);
     assert_eq!(ends(b.cq, 1, IBV_WC_SUCCESS).opcode, IBV_WC_BIND_MW);
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     unsafe {
         assert_eq!(ibv_dereg_mr(b.mr), libc::EBUSY);
         let code = ibv_rereg_mr(
@@ -116,7 +116,7 @@ fn memory_under_a_window_stays_registered() {
         assert_eq!((code, errno()), (IBV_REREG_MR_ERR_CMD, libc::EBUSY));
     }
     // It works as before.
-    // SAFETY: a window that is there.
+    // SAFETY: the window exists during the call.
     let rkey = unsafe { (*mw).rkey };
     let code = a.send(2, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
         rdma(wr, b.at(0), rkey);
@@ -126,11 +126,11 @@ fn memory_under_a_window_stays_registered() {
     assert_eq!(dealloc_mw(mw), 0);
 }
 
-/// The original leaves what is left to the kernel and frees the context; a program that goes on using it had no promise.
-/// Here it stays, so that nothing of what is left dangles.
+/// The original leaves the objects to the kernel and frees the context; a program that goes on using it has undefined behaviour.
+/// Here the context stays, so that no pointer in these objects dangles.
 #[test]
 fn a_closed_device_leaves_its_objects_usable() {
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     unsafe {
         let context = open();
         let pd = ibv_alloc_pd(context);

@@ -1,4 +1,4 @@
-//! Datagram queue pairs against bad input: no address, wrong numbers, requests that only connections have, groups that are none.
+//! Datagram queue pairs with bad input: no address, wrong numbers, operations that only connections have, addresses that are no group.
 
 use crate::common::*;
 use core::ptr;
@@ -40,7 +40,7 @@ fn addresses_that_lead_nowhere_are_refused() {
         |attr| attr.port_num = 2,
         |attr| attr.grh.sgid_index = 255,
     ];
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     unsafe {
         for (at, change) in wrong.into_iter().enumerate() {
             let mut attr = good;
@@ -48,7 +48,7 @@ fn addresses_that_lead_nowhere_are_refused() {
             let ah = ibv_create_ah(side.pd, &raw mut attr);
             refused(ah, EINVAL, &format!("case {at}"));
         }
-        // A completion without a header leads back to nobody.
+        // A completion without a header has no sender's address.
         let (mut wc, mut grh) = (ibv_wc::zeroed(), ibv_grh::zeroed());
         let ah = ibv_create_ah_from_wc(side.pd, &raw mut wc, &raw mut grh, 1);
         refused(ah, EINVAL, "no header");
@@ -64,7 +64,7 @@ fn addresses_that_lead_nowhere_are_refused() {
 fn datagrams_need_an_address_and_are_only_sent() {
     let (a, b) = (side(), side());
     let mut attr = a.rtr_attr(0).0.ah_attr;
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     let ah = unsafe { ibv_create_ah(a.pd, &raw mut attr) };
     assert!(!ah.is_null());
     let to = ibv_send_wr__wr__ud {
@@ -104,7 +104,7 @@ fn datagrams_need_an_address_and_are_only_sent() {
     let wc = ends(b.cq, 2, IBV_WC_SUCCESS);
     assert_eq!((wc.byte_len, wc.src_qp), (48, a.number()));
     assert_eq!(wc.wc_flags & IBV_WC_GRH, IBV_WC_GRH);
-    // Of a stranger without the key nothing is seen.
+    // Nothing is received from a sender without the key.
     assert_eq!(b.receive(4, 0, 48), 0);
     assert_eq!(send(5, |wr| wr.wr.ud.remote_qkey = 1), 0);
     ends(a.cq, 5, IBV_WC_SUCCESS);
@@ -114,7 +114,7 @@ fn datagrams_need_an_address_and_are_only_sent() {
     assert_eq!((a.to(IBV_QPS_RESET), b.to(IBV_QPS_RESET)), (0, 0));
     nothing(a.cq);
     nothing(b.cq);
-    // SAFETY: there, and not used afterwards.
+    // SAFETY: it exists, and is not used after this call.
     assert_eq!(unsafe { ibv_destroy_ah(ah) }, 0);
 }
 
@@ -123,7 +123,7 @@ fn groups_are_joined_by_datagram_queue_pairs_only() {
     let (ud, rc) = (side(), Side::new(Wanted::default()));
     let mut group = ibv_gid { raw: [0; 16] };
     let raw = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3];
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     unsafe {
         assert_eq!(
             ibv_attach_mcast(ud.qp, &raw const group, 0),

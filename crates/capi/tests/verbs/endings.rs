@@ -1,4 +1,4 @@
-//! How work ends badly, and what comes after: statuses, asynchronous events with the right element, flushing, draining,
+//! Requests that fail, and what follows: statuses, asynchronous events with the right element, flushing, draining,
 //! and a queue pair that is used again.
 
 use crate::common::*;
@@ -148,11 +148,11 @@ fn a_queue_pair_can_be_emptied_and_used_again() {
             assert_eq!(side.to(IBV_QPS_RESET), 0);
             assert_eq!(side.state(), IBV_QPS_RESET);
         }
-        // What was posted is gone without a word.
+        // Posted requests are gone without a completion.
         nothing(b.cq);
         join(&a, &b);
     }
-    // By way of an error, too.
+    // Also by way of the error state.
     assert_eq!(b.receive(7, 0, 8), 0);
     assert_eq!(b.to(IBV_QPS_ERR), 0);
     ends(b.cq, 7, IBV_WC_WR_FLUSH_ERR);
@@ -189,7 +189,7 @@ fn reset_removes_completions_of_that_queue_pair() {
             deliver(&other, &b, 100 + id);
             b.qp = first;
         }
-        // Of the send queue, too.
+        // Also of the send queue.
         assert_eq!(a.receive(4, 0, 8), 0);
         assert_eq!(b.send(4, IBV_WR_SEND, b.piece(0, 8), |_| {}), 0);
         ends(a.cq, 4, IBV_WC_SUCCESS);
@@ -198,7 +198,7 @@ fn reset_removes_completions_of_that_queue_pair() {
             ends(b.cq, 100 + id, IBV_WC_SUCCESS);
         }
         nothing(b.cq);
-        // SAFETY: a queue pair of this test, used no more.
+        // SAFETY: a queue pair of this test, which is not used after this call.
         assert_eq!(unsafe { ibv_destroy_qp(second) }, 0);
     }
 }
@@ -246,7 +246,7 @@ fn a_drained_queue_tells_and_goes_on() {
     for id in 0..2 {
         assert_eq!(b.receive(id, 0, 8), 0);
     }
-    // What has not begun would wait, too.
+    // A request that has not begun would wait, too.
     assert_eq!(a.send(0, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
     ends(a.cq, 0, IBV_WC_SUCCESS);
     let mut attr = ibv_qp_attr::zeroed();
@@ -281,7 +281,7 @@ fn an_overflowing_queue_tells_of_itself() {
     }
     let mut event = b.event();
     while event.event_type != IBV_EVENT_CQ_ERR {
-        // SAFETY: an event that was given.
+        // SAFETY: the event came from the library and was not acknowledged before.
         unsafe { ibv_ack_async_event(&raw mut event) };
         event = b.event();
     }
@@ -330,7 +330,7 @@ fn memory_can_be_registered_anew_and_under_other_addresses() {
         assert_eq!(seen(48), b"moved up");
         assert_eq!(ibv_dereg_mr(mr), 0);
 
-        // Elsewhere, then with fewer rights; what it says of itself follows.
+        // Another address, then fewer rights; the fields of the region follow.
         let mr = ibv_reg_mr(b.pd, at.cast(), 4096, rights as i32);
         let (later, none) = (at.add(4096), ptr::null_mut());
         let code = ibv_rereg_mr(mr, 1, ptr::null_mut(), later.cast(), 64, 0);
@@ -383,7 +383,7 @@ fn a_change_of_rights_keeps_the_keys() {
     assert_eq!(change(all), 0);
     post(2, IBV_WR_RDMA_WRITE);
     ends(a.cq, 2, IBV_WC_SUCCESS);
-    // Rights that contradict each other, or do not exist, change nothing.
+    // Rights that contradict each other or do not exist change nothing.
     assert!(change(IBV_ACCESS_REMOTE_WRITE as i32) < 0);
     assert_eq!(errno(), libc::EINVAL);
     assert!(change(1 << 15) < 0);
@@ -426,7 +426,7 @@ fn a_window_of_type_one_moves_with_each_binding() {
             mw_access_flags: IBV_ACCESS_REMOTE_WRITE,
         },
     };
-    // SAFETY: a window that is there.
+    // SAFETY: the window exists during the call.
     let key = || unsafe { (*mw).rkey };
     let before = key();
     assert_eq!(bind_mw(b.qp, mw, &raw mut bind), 0);
@@ -440,14 +440,14 @@ fn a_window_of_type_one_moves_with_each_binding() {
     });
     assert_eq!(code, 0);
     ends(a.cq, 2, IBV_WC_SUCCESS);
-    // The type is checked before anything is queued, and so is what is missing.
+    // The type, and missing parameters, are checked before anything is queued.
     let two = alloc_mw(b.pd, IBV_MW_TYPE_2);
     assert_eq!(bind_mw(b.qp, two, &raw mut bind), libc::EINVAL);
     assert_eq!(dealloc_mw(two), 0);
     assert_eq!(bind_mw(b.qp, mw, ptr::null_mut()), libc::EINVAL);
     bind.bind_info.mr = ptr::null_mut();
     assert_eq!(bind_mw(b.qp, mw, &raw mut bind), libc::EINVAL);
-    // The old key is none.
+    // The old key is invalid.
     let code = a.send(3, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
         rdma(wr, b.at(0), first);
     });

@@ -1,5 +1,5 @@
-//! The verbs as C programs call them, in one process with the usual settings: objects, requests, completions, events, and how all of them end.
-//! One program, since its tests need no process of their own; those that do are beside this folder.
+//! The verbs as C programs call them, in one process with the default settings: objects, requests, completions, events and destruction.
+//! One test program, since these tests need no process of their own; those that do are beside this folder.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! Sides that go while the other works: whoever is left gets an error and nothing hangs.
+//! Sides that are destroyed while the other works: requests of the remaining side end with an error, and nothing hangs.
 
 use crate::common::*;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ fn a_request_to_a_peer_that_is_gone_ends() {
     assert_eq!(a.send(1, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
     ends(a.cq, 1, IBV_WC_SUCCESS);
     b.destroy_qp();
-    // As on an adapter, it is not told before its next request (docs/connections.md).
+    // As on an adapter, the loss is not reported before the next request (docs/connections.md).
     assert_eq!(a.state(), IBV_QPS_RTS);
     assert_eq!(a.send(2, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
     ends(a.cq, 2, IBV_WC_RETRY_EXC_ERR);
@@ -28,7 +28,7 @@ fn a_request_that_waits_for_a_peer_that_goes_ends() {
     ends(a.cq, 2, IBV_WC_RETRY_EXC_ERR);
 }
 
-/// Writes run while the memory, the queue pair and the queue that they meet are taken away, in every order of moments.
+/// Writes run while their target memory, queue pair and completion queue are destroyed, at different times.
 #[test]
 fn taking_everything_away_under_traffic_hurts_nobody() {
     for round in 0..30 {
@@ -48,11 +48,10 @@ fn taking_everything_away_under_traffic_hurts_nobody() {
                     let mut wr = request(1, IBV_WR_RDMA_WRITE);
                     (wr.sg_list, wr.num_sge) = (&raw mut piece, 1);
                     rdma(&mut wr, to, key);
-                    // It may be full, or over.
+                    // The queue may be full, or in the error state.
                     let _ = post_send(a.qp, &raw mut wr, core::ptr::null_mut());
                     assert!(poll_cq(a.cq, &mut wc) >= 0);
                 }
-                // Everything that was posted comes back, one way or another.
             });
             std::thread::sleep(core::time::Duration::from_micros(200 * round));
             drop(b);
@@ -62,7 +61,7 @@ fn taking_everything_away_under_traffic_hurts_nobody() {
     }
 }
 
-/// Once memory is deregistered nobody writes it, although its peer still tries.
+/// Deregistered memory is not written any more, although the peer still tries.
 #[test]
 fn memory_that_was_deregistered_is_left_alone() {
     let (a, b) = pair(Wanted {
@@ -74,7 +73,7 @@ fn memory_that_was_deregistered_is_left_alone() {
         // SAFETY: memory that stays until it is deregistered.
         let mr = unsafe { ibv_reg_mr(b.pd, memory.as_mut_ptr().cast(), memory.len(), rights) };
         assert!(!mr.is_null());
-        // SAFETY: a region that is there.
+        // SAFETY: the region exists during the call.
         let key = unsafe { (*mr).rkey };
         for id in 0..8 {
             let code = a.send(id, IBV_WR_RDMA_WRITE, a.piece(0, 1 << 15), |wr| {
@@ -83,7 +82,7 @@ fn memory_that_was_deregistered_is_left_alone() {
             assert_eq!(code, 0, "round {round}");
         }
         std::thread::sleep(core::time::Duration::from_micros(20 * round));
-        // SAFETY: there, and not used afterwards.
+        // SAFETY: it exists, and is not used after this call.
         assert_eq!(unsafe { ibv_dereg_mr(mr) }, 0);
         memory.fill(0xee);
         let mut failed = false;
@@ -96,7 +95,7 @@ fn memory_that_was_deregistered_is_left_alone() {
         }
         if failed {
             let mut event = b.event();
-            // SAFETY: an event that was given.
+            // SAFETY: the event came from the library and was not acknowledged before.
             unsafe { ibv_ack_async_event(&raw mut event) };
             assert_eq!((a.to(IBV_QPS_RESET), b.to(IBV_QPS_RESET)), (0, 0));
             join(&a, &b);
@@ -104,11 +103,11 @@ fn memory_that_was_deregistered_is_left_alone() {
     }
 }
 
-/// A shared queue of another domain: its memory is not the queue pair's.
+/// The buffers of its receives are not in the queue pair's domain.
 #[test]
 fn a_shared_queue_of_another_domain_is_refused() {
     let side = Side::new(Wanted::default());
-    // SAFETY: objects that are there, and are destroyed once.
+    // SAFETY: the objects exist, and each is destroyed once.
     unsafe {
         let pd = ibv_alloc_pd(side.context);
         let mut attr = ibv_srq_init_attr::zeroed();

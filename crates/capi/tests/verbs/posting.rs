@@ -1,5 +1,5 @@
-//! Requests that are refused when they are posted: wrong state, full queue, unknown numbers, too many pieces. Everything
-//! before the refused request is posted, the refused one is named, and the queue pair is as it was.
+//! Requests that are refused when they are posted: wrong state, full queue, unknown numbers, too many entries. Requests before the
+//! refused one are posted, `bad_wr` points to the refused one, and the queue pair is as it was.
 
 use crate::common::*;
 use core::ptr;
@@ -42,7 +42,7 @@ fn a_full_queue_names_the_request_that_did_not_fit() {
         receives: 20,
         ..Wanted::default()
     });
-    // Nothing is received, so nothing completes: 17 fit behind the first three, in two goes of sixteen.
+    // Nothing is received, so nothing completes: 17 fit behind the first three, in two batches of sixteen.
     for id in 0..3 {
         assert_eq!(a.send(id, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
     }
@@ -56,7 +56,7 @@ fn a_full_queue_names_the_request_that_did_not_fit() {
         libc::ENOMEM
     );
     assert_eq!(bad, &raw mut list[17], "three and seventeen are twenty");
-    // Without anybody to tell.
+    // With a null `bad_wr`.
     let code = post_send(a.qp, &raw mut list[0], ptr::null_mut());
     assert_eq!(code, libc::ENOMEM);
 
@@ -77,7 +77,7 @@ fn a_full_queue_names_the_request_that_did_not_fit() {
         wr.num_sge = 1;
     }
     let code = post_recv(b.qp, &raw mut list[0], &raw mut bad);
-    // Messages that wait may take some of them at once, so that more fit.
+    // Waiting messages may take some of them at once, so that more fit.
     assert_eq!(code, libc::ENOMEM);
     // SAFETY: it names one of the list.
     let refused = unsafe { (*bad).wr_id };
@@ -105,7 +105,7 @@ fn a_full_shared_queue_names_the_request_that_did_not_fit() {
     assert_eq!(bad, &raw mut list[20]);
 }
 
-/// A list of which the middle one is wrong: the first is posted, the last is not.
+/// A list whose middle request is invalid: the first is posted, the last is not.
 #[test]
 fn what_comes_before_a_refused_request_is_posted() {
     let (a, b) = pair(Wanted::default());
@@ -211,7 +211,7 @@ fn unknown_requests_flags_and_counts_are_refused() {
         assert_eq!(code, EINVAL, "{count} pieces");
     }
     let null = ptr::null_mut();
-    // SAFETY: functions that look before they follow.
+    // SAFETY: null pointers, which the functions must check before they dereference them.
     unsafe {
         let ops = &(*a.context).ops;
         assert_eq!(
@@ -225,7 +225,7 @@ fn unknown_requests_flags_and_counts_are_refused() {
         assert_eq!(ops.poll_cq.unwrap()(a.cq, 0, ptr::null_mut()), 0);
         assert!(ops.poll_cq.unwrap()(a.cq, -1, ptr::null_mut()) <= 0);
     }
-    // Nothing has happened to the connection.
+    // The connection is not affected.
     assert_eq!(b.receive(1, 0, 8), 0);
     assert_eq!(a.send(2, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
     ends(b.cq, 1, IBV_WC_SUCCESS);
@@ -233,13 +233,13 @@ fn unknown_requests_flags_and_counts_are_refused() {
     assert_eq!((a.state(), b.state()), (IBV_QPS_RTS, IBV_QPS_RTS));
 }
 
-/// Pieces are counted by each direction's own limit.
+/// Entries are limited for each direction.
 #[test]
 fn each_direction_has_its_own_count_of_pieces() {
     let side = Side::new(Wanted::default());
     let mut init = side.init();
     (init.cap.max_send_sge, init.cap.max_recv_sge) = (4, 2);
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     unsafe {
         let qp = ibv_create_qp(side.pd, &raw mut init);
         let (mut attr, mask) = side.init_attr();
@@ -326,7 +326,7 @@ fn wrong_changes_of_state_are_refused_and_change_nothing() {
     assert_eq!(a.state(), IBV_QPS_RTS);
     let mut attr = ibv_qp_attr::zeroed();
     let mut init = ibv_qp_init_attr::zeroed();
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     let code = unsafe { ibv_query_qp(a.qp, &raw mut attr, c_int::MAX, &raw mut init) };
     assert_eq!(code, 0);
     assert_eq!((attr.timeout, attr.retry_cnt, attr.rnr_retry), (14, 7, 7));

@@ -1,4 +1,4 @@
-//! Objects that cannot be: nothing, too much, unknown bits and numbers. Every call fails with the original's error and nothing else happens.
+//! Objects that cannot be created: null, too large, unknown bits and numbers. Every call fails with the original's error and has no effect.
 
 use crate::common::*;
 use core::ptr;
@@ -11,7 +11,7 @@ const EINVAL: c_int = libc::EINVAL;
 
 #[test]
 fn foreign_and_missing_devices_are_not_opened() {
-    // SAFETY: pointers that the library must look at before it follows them.
+    // SAFETY: null pointers, which the library must check before it dereferences them.
     unsafe {
         refused(ibv_open_device(ptr::null_mut()), libc::ENODEV, "null");
         let mut foreign = ibv_device::zeroed();
@@ -22,7 +22,7 @@ fn foreign_and_missing_devices_are_not_opened() {
     }
 }
 
-/// A program duplicates the descriptor of its commands and hands it to another, which asks whether it can import the device.
+/// A program duplicates its command descriptor and passes it to another, which asks whether it can import the device.
 #[test]
 fn importing_by_descriptor_is_not_supported() {
     let context = open();
@@ -51,7 +51,7 @@ fn the_device_says_who_made_it() {
     assert_eq!(device.vendor_id, 0x02_5642);
     assert_eq!(device.vendor_part_id, 1);
     assert_eq!(device.hw_ver, identity::HW_VERSION);
-    // The bit of an OUI that no manufacturer's has.
+    // The bit that marks an OUI as locally administered.
     assert_ne!(device.vendor_id & 0x02_0000, 0);
 }
 
@@ -59,7 +59,7 @@ fn the_device_says_who_made_it() {
 fn nothing_is_made_of_nothing() {
     let side = Side::new(Wanted::default());
     let null = ptr::null_mut();
-    // SAFETY: null pointers that the library must look at before it follows them.
+    // SAFETY: null pointers, which the library must check before it dereferences them.
     unsafe {
         refused(ibv_alloc_pd(ptr::null_mut()), EINVAL, "pd");
         refused(ibv_create_comp_channel(ptr::null_mut()), EINVAL, "channel");
@@ -120,7 +120,7 @@ fn nothing_is_made_of_nothing() {
         assert_eq!((code, errno()), (-1, EINVAL));
         let code = ibv_get_async_event(ptr::null_mut(), ptr::null_mut());
         assert_eq!((code, errno()), (-1, EINVAL));
-        // They have no way to fail.
+        // They cannot return an error.
         ibv_ack_cq_events(ptr::null_mut(), 1);
         ibv_ack_async_event(ptr::null_mut());
         assert!(ibv_qp_to_qp_ex(ptr::null_mut()).is_null());
@@ -133,7 +133,7 @@ fn completion_queues_have_sizes_and_vectors_that_there_are() {
     let side = Side::new(Wanted::default());
     let context = side.context;
     let mut device = ibv_device_attr::zeroed();
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     unsafe {
         assert_eq!(ibv_query_device(context, &raw mut device), 0);
         let make = |entries, vector| {
@@ -192,7 +192,7 @@ fn memory_is_registered_if_it_is_there_and_its_rights_make_sense() {
     let side = Side::new(Wanted::default());
     let mut memory = [0_u8; 64];
     let at = memory.as_mut_ptr().cast();
-    // SAFETY: the library must find out what is not mapped.
+    // SAFETY: the library must detect memory that is not mapped.
     unsafe {
         let write = IBV_ACCESS_LOCAL_WRITE as c_int;
         refused(ibv_reg_mr(side.pd, at, 0, write), EINVAL, "no length");
@@ -235,7 +235,7 @@ fn memory_is_registered_if_it_is_there_and_its_rights_make_sense() {
         for (flags, addr, length, access, number) in [
             (8, at, 64, 0, IBV_REREG_MR_ERR_INPUT),
             (-1, at, 64, 0, IBV_REREG_MR_ERR_INPUT),
-            // A new place needs one, and rights without their flag are a mistake.
+            // A new translation needs an address, and rights without their flag are an error.
             (1, at, 0, 0, IBV_REREG_MR_ERR_INPUT),
             (1, keep, 64, 0, IBV_REREG_MR_ERR_INPUT),
             (1, at, 64, write, IBV_REREG_MR_ERR_INPUT),
@@ -277,7 +277,7 @@ fn memory_is_registered_if_it_is_there_and_its_rights_make_sense() {
 fn queue_pairs_have_sizes_and_kinds_that_there_are() {
     let side = Side::new(Wanted::default());
     let mut device = ibv_device_attr::zeroed();
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     unsafe {
         assert_eq!(ibv_query_device(side.context, &raw mut device), 0);
     }
@@ -306,7 +306,7 @@ fn queue_pairs_have_sizes_and_kinds_that_there_are() {
     for (at, (change, number)) in wrong.iter().enumerate() {
         let mut attr = side.init();
         change(&mut attr);
-        // SAFETY: objects that are there.
+        // SAFETY: the objects exist during the calls.
         refused(
             unsafe { ibv_create_qp(side.pd, &raw mut attr) },
             *number,
@@ -337,7 +337,7 @@ fn queue_pairs_have_sizes_and_kinds_that_there_are() {
     for (at, (change, number)) in wrong.into_iter().enumerate() {
         let mut attr = side.init_ex();
         change(&mut attr);
-        // SAFETY: objects that are there.
+        // SAFETY: the objects exist during the calls.
         refused(
             unsafe { create(side.context, &raw mut attr) },
             number,
@@ -352,7 +352,7 @@ fn a_queue_pair_gets_what_it_asked_for_and_says_so() {
     let mut attr = side.init();
     attr.cap.max_send_sge = 0;
     attr.cap.max_recv_sge = 0;
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     unsafe {
         let qp = ibv_create_qp(side.pd, &raw mut attr);
         assert!(!qp.is_null());
@@ -375,7 +375,7 @@ fn shared_queues_have_sizes_that_there_are() {
         ..Wanted::default()
     });
     let mut device = ibv_device_attr::zeroed();
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     unsafe {
         assert_eq!(ibv_query_device(side.context, &raw mut device), 0);
         for (max_wr, max_sge) in [
@@ -441,7 +441,7 @@ fn ports_and_entries_that_are_not_there_are_not_described() {
     let mut port = ibv_port_attr::zeroed();
     let mut gid = ibv_gid { raw: [0; 16] };
     let mut pkey = 0;
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     unsafe {
         let query = slots(context).query_port.unwrap();
         for number in [0, 2, 255] {
@@ -492,7 +492,7 @@ fn ports_and_entries_that_are_not_there_are_not_described() {
         assert_eq!(query(context, ptr::null(), at, 8), EINVAL, "too short");
         let input = ibv_query_device_ex_input { comp_mask: 1 };
         assert_eq!(query(context, &raw const input, at, size), EINVAL);
-        // The struct of a later release is longer: what we do not know of is zero.
+        // The struct of a later release is longer: unknown fields are zeroed.
         let mut longer = vec![0xff_u8; size + 64];
         let at = longer.as_mut_ptr().cast();
         assert_eq!(query(context, ptr::null(), at, size + 64), 0);

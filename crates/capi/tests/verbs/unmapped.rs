@@ -11,7 +11,7 @@ const LEN: usize = 128 << 10;
 /// Framed in one short copy, staged, and left in place for the system call.
 const SIZES: [u32; 3] = [16, 8 << 10, 100_000];
 
-/// How the memory goes.
+/// How the memory becomes inaccessible.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Protect,
@@ -45,7 +45,7 @@ impl Region {
     }
 
     fn lose(&self, way: Way) {
-        // SAFETY: our own mapping and file, which no reference leads to.
+        // SAFETY: the mapping and the file belong to this struct, and there is no reference into the mapping.
         let done = unsafe {
             match way {
                 Way::Protect => libc::mprotect(self.at, LEN, libc::PROT_NONE),
@@ -59,13 +59,13 @@ impl Region {
         ibv_sge {
             addr: self.at as u64,
             length,
-            // SAFETY: a region that is there.
+            // SAFETY: the region exists during the call.
             lkey: unsafe { (*self.mr).lkey },
         }
     }
 
     fn rkey(&self) -> u32 {
-        // SAFETY: a region that is there.
+        // SAFETY: the region exists during the call.
         unsafe { (*self.mr).rkey }
     }
 }
@@ -83,14 +83,14 @@ impl Drop for Region {
 
 /// Two connected sides, each with a region.
 struct World {
-    // Regions go before the domains that they are registered in.
+    // Regions are dropped before the domains that they are registered in.
     at_a: Region,
     at_b: Region,
     a: Side,
     b: Side,
 }
 
-/// Runs `case` in a fresh world for each operation, way and size.
+/// Runs `case` with new objects for each operation, way and size.
 fn each(opcodes: &[u32], sizes: &[u32], case: impl Fn(&World, u32, Way, u32)) {
     for &opcode in opcodes {
         for way in [Way::Protect, Way::Truncate] {
@@ -127,7 +127,7 @@ fn requests_before_a_lost_source_succeed() {
     let lost = Region::of(&a);
     assert_eq!(b.receive(5, 0, 64), 0);
     lost.lose(Way::Protect);
-    // One list, so that both are framed before anything leaves.
+    // One list, so that both are framed before anything is transmitted.
     let (mut good, mut bad) = (a.piece(0, 64), lost.piece(64));
     let mut second = request(2, IBV_WR_SEND);
     (second.sg_list, second.num_sge) = (&raw mut bad, 1);

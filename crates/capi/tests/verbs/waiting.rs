@@ -1,5 +1,5 @@
-//! Who waits for whom: destroying waits for acknowledgements, reading waits for events or not as the descriptor says,
-//! and events of an object that goes are gone with it.
+//! Calls that wait: destroying waits for acknowledgements, reading waits for events or not as the descriptor's flags say,
+//! and events of an object are removed when it is destroyed.
 
 use crate::common::*;
 use core::ptr;
@@ -11,7 +11,7 @@ use verbena_capi::verbs::*;
 
 const SHORT: Duration = Duration::from_millis(100);
 
-/// Verbs may be called from any thread.
+/// A pointer that is passed to another thread: verbs may be called from any thread.
 struct Carried<T>(T);
 // SAFETY: as above.
 unsafe impl<T> Send for Carried<T> {}
@@ -39,7 +39,7 @@ fn waits(call: impl FnOnce() -> i32 + Send, release: impl FnOnce()) {
     });
 }
 
-/// A queue with an event of its own waiting in its channel.
+/// Two sides; the second one's completion queue has an event in its channel.
 fn told() -> (Side, Side) {
     let (a, b) = pair(Wanted {
         told: true,
@@ -48,14 +48,14 @@ fn told() -> (Side, Side) {
     assert_eq!(b.receive(1, 0, 8), 0);
     assert_eq!(req_notify_cq(b.cq, 0), 0);
     assert_eq!(a.send(1, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
-    // SAFETY: an object that is there.
+    // SAFETY: the object exists during the call.
     assert!(readable(unsafe { (*b.channel).fd }, LONG));
     (a, b)
 }
 
-/// Another queue like its own, for whoever destroys that.
+/// Another queue like the side's own, which the test destroys.
 fn another_cq(side: &Side) -> *mut ibv_cq {
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     let cq = unsafe { ibv_create_cq(side.context, 4, ptr::null_mut(), side.channel, 0) };
     assert!(!cq.is_null());
     cq
@@ -65,7 +65,7 @@ fn another_cq(side: &Side) -> *mut ibv_cq {
 fn destroying_a_completion_queue_waits_for_its_acknowledgements() {
     let (_a, mut b) = told();
     let (mut cq, mut name) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     let code = unsafe { ibv_get_cq_event(b.channel, &raw mut cq, &raw mut name) };
     assert_eq!(code, 0);
     b.destroy_qp();
@@ -82,24 +82,24 @@ fn destroying_a_completion_queue_waits_for_its_acknowledgements() {
 #[test]
 fn events_of_a_destroyed_queue_are_gone_and_so_is_their_readiness() {
     let (_a, mut b) = told();
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     let fd = unsafe { (*b.channel).fd };
     b.destroy_qp();
     let going = b.cq;
     b.cq = another_cq(&b);
-    // SAFETY: destroyed once; nothing of it was handed out, so nothing is waited for.
+    // SAFETY: destroyed once; none of its events was taken, so it does not wait.
     assert_eq!(unsafe { ibv_destroy_cq(going) }, 0);
     assert!(!readable(fd, Duration::ZERO));
     no_waiting(fd);
     let (mut cq, mut name) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     unsafe {
         assert_eq!(ibv_get_cq_event(b.channel, &raw mut cq, &raw mut name), -1);
     }
     assert_eq!(errno(), libc::EAGAIN);
 }
 
-/// A queue pair whose peer did what it may not.
+/// Two sides; the second one's queue pair has an access error, caused by its peer.
 fn accused() -> (Side, Side) {
     let (a, b) = pair(Wanted::default());
     let code = a.send(1, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
@@ -107,7 +107,7 @@ fn accused() -> (Side, Side) {
     });
     assert_eq!(code, 0);
     ends(a.cq, 1, IBV_WC_REM_ACCESS_ERR);
-    // SAFETY: an object that is there.
+    // SAFETY: the object exists during the call.
     assert!(readable(unsafe { (*b.context).async_fd }, LONG));
     (a, b)
 }
@@ -133,7 +133,7 @@ fn destroying_a_queue_pair_waits_for_its_acknowledgements() {
 fn events_of_a_destroyed_queue_pair_are_gone_and_so_is_their_readiness() {
     let (_a, mut b) = accused();
     b.destroy_qp();
-    // SAFETY: an object that is there.
+    // SAFETY: the object exists during the call.
     let fd = unsafe { (*b.context).async_fd };
     assert!(!readable(fd, Duration::ZERO));
     no_waiting(fd);
@@ -141,7 +141,7 @@ fn events_of_a_destroyed_queue_pair_are_gone_and_so_is_their_readiness() {
         element: ibv_async_event__element { port_num: 0 },
         event_type: 0,
     };
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     let code = unsafe { ibv_get_async_event(b.context, &raw mut event) };
     assert_eq!((code, errno()), (-1, libc::EAGAIN));
 }
@@ -158,7 +158,7 @@ fn destroying_a_shared_queue_waits_for_its_acknowledgements() {
         max_sge: 0,
         srq_limit: 1,
     };
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     let code = unsafe { ibv_modify_srq(b.srq, &raw mut attr, IBV_SRQ_LIMIT as i32) };
     assert_eq!(code, 0);
     assert_eq!(a.send(1, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
@@ -175,7 +175,7 @@ fn destroying_a_shared_queue_waits_for_its_acknowledgements() {
     );
 }
 
-/// As many threads as one likes wait on one channel; each event goes to one of them.
+/// Any number of threads can wait on one channel; each event is returned to one of them.
 #[test]
 fn a_thread_that_waits_is_woken_by_the_event() {
     let (a, b) = pair(Wanted {
@@ -185,7 +185,7 @@ fn a_thread_that_waits_is_woken_by_the_event() {
     assert_eq!(b.receive(1, 0, 8), 0);
     assert_eq!(req_notify_cq(b.cq, 0), 0);
     let channel = Carried(b.channel);
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     waits(
         move || unsafe {
             let (mut cq, mut name) = (ptr::null_mut(), ptr::null_mut());
@@ -199,7 +199,7 @@ fn a_thread_that_waits_is_woken_by_the_event() {
 
 extern "C" fn ignore(_signal: i32) {}
 
-/// Programs end their loops from a signal handler: the call must come back and say so.
+/// Programs end their loops from a signal handler: the call must return and report it.
 #[test]
 fn a_signal_interrupts_who_waits() {
     let side = Side::new(Wanted {
@@ -218,7 +218,7 @@ fn a_signal_interrupts_who_waits() {
             0
         );
     }
-    // SAFETY: objects and threads that are there.
+    // SAFETY: the objects and the thread exist during the calls.
     waits(
         move || unsafe {
             let _ = mine.set(libc::pthread_self());
@@ -234,12 +234,12 @@ fn a_signal_interrupts_who_waits() {
     );
 }
 
-/// A channel can go as soon as its queue has, however busy the adapter is with telling it.
+/// A channel can be destroyed as soon as its queue has been, even while the adapter reports to it.
 #[test]
 fn a_channel_can_go_right_after_its_queue() {
     let (a, b) = pair(Wanted::default());
     for round in 0..200 {
-        // SAFETY: objects that are there, destroyed in order.
+        // SAFETY: the objects exist, and users are destroyed before what they use.
         unsafe {
             let channel = ibv_create_comp_channel(b.context);
             let cq = ibv_create_cq(b.context, 16, ptr::null_mut(), channel, 0);

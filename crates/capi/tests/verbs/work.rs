@@ -1,5 +1,5 @@
-//! Reliable connections between two queue pairs of one process, driven as C programs drive them: every request, every
-//! reader of a completion, every way that work ends.
+//! Reliable connections between two queue pairs of one process, used as C programs use them: every operation, every field of a
+//! completion, every status.
 
 use crate::common::*;
 use core::ptr;
@@ -145,7 +145,7 @@ fn a_shared_queue_feeds_its_queue_pairs_and_tells_once_that_it_runs_low() {
         max_sge: 0,
         srq_limit: 3,
     };
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     unsafe {
         assert_eq!(
             ibv_modify_srq(b.srq, &raw mut attr, IBV_SRQ_LIMIT as i32),
@@ -173,7 +173,7 @@ fn a_shared_queue_feeds_its_queue_pairs_and_tells_once_that_it_runs_low() {
     let mut bad = ptr::null_mut();
     assert_eq!(post_recv(b.qp, &raw mut wr, &raw mut bad), libc::EINVAL);
     assert_eq!(bad, &raw mut wr);
-    // SAFETY: an object that is there.
+    // SAFETY: the object exists during the call.
     assert!(!readable(
         // SAFETY: the context is open.
         unsafe { (*b.context).async_fd },
@@ -191,7 +191,7 @@ fn entries_that_wait_survive_a_change_of_the_queues_size() {
     for id in 0..8 {
         ends(a.cq, id, IBV_WC_SUCCESS);
     }
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     unsafe {
         assert_eq!(ibv_resize_cq(b.cq, 4), libc::EINVAL, "eight wait");
         assert_eq!((*b.cq).cqe, 64);
@@ -212,7 +212,7 @@ fn events_are_told_once_per_arming_and_solicited_ones_only_if_asked() {
         ..Wanted::default()
     });
     let short = core::time::Duration::from_millis(50);
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     let fd = unsafe { (*b.channel).fd };
     for id in 0..4 {
         assert_eq!(b.receive(id, 0, 8), 0);
@@ -227,7 +227,7 @@ fn events_are_told_once_per_arming_and_solicited_ones_only_if_asked() {
         ends(b.cq, id, IBV_WC_SUCCESS);
     }
     let (mut cq, mut name) = (ptr::null_mut(), ptr::dangling_mut());
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     unsafe {
         assert_eq!(ibv_get_cq_event(b.channel, &raw mut cq, &raw mut name), 0);
         assert_eq!((cq, name), (b.cq, ptr::null_mut()));
@@ -237,7 +237,7 @@ fn events_are_told_once_per_arming_and_solicited_ones_only_if_asked() {
     assert_eq!(req_notify_cq(b.cq, 0), 0);
     assert_eq!(a.send(3, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
     assert!(readable(fd, LONG));
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     unsafe {
         assert_eq!(ibv_get_cq_event(b.channel, &raw mut cq, &raw mut name), 0);
         ibv_ack_cq_events(cq, 1);
@@ -257,7 +257,7 @@ fn moderation_is_taken_and_events_still_come() {
             cq_period: 1000,
         },
     };
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     unsafe {
         let modify = slots(b.context).modify_cq.unwrap();
         assert_eq!(modify(b.cq, &raw mut attr), 0);
@@ -269,7 +269,7 @@ fn moderation_is_taken_and_events_still_come() {
     assert_eq!(b.receive(1, 0, 8), 0);
     assert_eq!(req_notify_cq(b.cq, 0), 0);
     assert_eq!(a.send(1, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
-    // SAFETY: objects that are there.
+    // SAFETY: the objects exist during the calls.
     unsafe {
         assert!(readable((*b.channel).fd, LONG), "the period is over");
         let (mut cq, mut name) = (ptr::null_mut(), ptr::null_mut());
@@ -279,10 +279,10 @@ fn moderation_is_taken_and_events_still_come() {
     ends(b.cq, 1, IBV_WC_SUCCESS);
 }
 
-/// libiscsi keeps its pieces in a packed structure: they lie at any address.
+/// libiscsi keeps its scatter/gather entries in a packed struct: they may be at any address.
 #[test]
 fn pieces_may_lie_at_odd_addresses() {
-    /// Eight bytes and one, so that the list is at an odd address wherever this lies.
+    /// Eight bytes and one, so that the list is at an odd address wherever the struct lies.
     #[repr(C)]
     struct Kept {
         aligned: u64,

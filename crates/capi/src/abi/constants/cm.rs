@@ -1,6 +1,5 @@
-//! Constants of librdmacm and of path records.
-//! They promise the values of rdma-core 44.
-//! They refuse types of their own: C enums are `u32` here.
+//! Constants of librdmacm and of path records. The values are those of rdma-core 44.
+//! C enums are `u32` here.
 
 use super::constants;
 

@@ -1,6 +1,5 @@
-//! Constants of devices, ports, addresses and asynchronous events.
-//! They promise the values of rdma-core 44.
-//! They refuse types of their own: C enums are `u32` here, and all ones where C has minus one.
+//! Constants of devices, ports, addresses and asynchronous events. The values are those of rdma-core 44.
+//! C enums are `u32` here, with all bits set where C has -1.
 
 use super::constants;
 

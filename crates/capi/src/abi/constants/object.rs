@@ -1,6 +1,5 @@
-//! Constants of memory, queues and queue pairs: how they are asked for and changed.
-//! They promise the values of rdma-core 44, and of the flush operations that came later.
-//! They refuse types of their own: C enums are `u32` here; codes that are returned as negative numbers are `i32`.
+//! Constants of memory, queues and queue pairs. The values are those of rdma-core 44, and of the flush operations that came later.
+//! C enums are `u32` here; codes that are returned as negative numbers are `i32`.
 
 use super::constants;
 

@@ -1,6 +1,5 @@
-//! Constants of work requests and completions.
-//! They promise the values of rdma-core 44, and of the flush operations that came later.
-//! They refuse types of their own: C enums are `u32` here.
+//! Constants of work requests and completions. The values are those of rdma-core 44, and of the flush operations that came later.
+//! C enums are `u32` here.
 
 use super::constants;
 

@@ -1,4 +1,4 @@
-//! The table of changes of state, asked row by row.
+//! Required and permitted attributes of state changes. A change that the table does not have is refused.
 
 use super::*;
 
