@@ -41,7 +41,7 @@ const PORTS: std::ops::Range<u16> = 10_000..19_000;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// How often everybody has a turn (default: 3, with --quick 2)
+    /// How many turns each contender has (default: 3, with --quick 2)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
     /// Measure only cases whose name contains this; may be repeated

@@ -67,7 +67,7 @@ impl Desk {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let desk = device.desk("127.0.0.1:0".parse().unwrap())?;
-    /// desk.open(16, |question| question.refuse(b"nobody is here"))?;
+    /// desk.open(16, |question| question.refuse(b"no such service"))?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn open(

@@ -65,7 +65,7 @@ impl fmt::Display for Failure {
 /// let device = Device::open()?;
 /// match device.connect("127.0.0.1:1").wait() {
 ///     Err(error) => println!("{error}"), // cannot reach 127.0.0.1:1: ...
-///     Ok(_) => unreachable!("nobody listens there"),
+///     Ok(_) => unreachable!("no listener there"),
 /// }
 /// # Ok::<(), Error>(())
 /// ```

@@ -134,7 +134,7 @@ impl From<Missed> for HandoverError {
 /// let directory = std::env::temp_dir().join(format!("verbena-doc-{}", std::process::id()));
 /// std::fs::create_dir_all(&directory)?;
 /// let hatch = verbena::Hatch::open(&directory.join("successor"))?;
-/// assert!(hatch.wait(Duration::from_millis(1))?.is_none(), "nobody comes");
+/// assert!(hatch.wait(Duration::from_millis(1))?.is_none(), "no successor yet");
 /// # std::fs::remove_dir_all(&directory)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

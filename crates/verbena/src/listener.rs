@@ -82,7 +82,7 @@ impl Listener {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// let listener = device.listen("127.0.0.1:0")?;
-    /// listener.on_request(std::sync::Arc::new(|| println!("somebody comes")));
+    /// listener.on_request(std::sync::Arc::new(|| println!("a connection request")));
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn on_request(&self, notify: Arc<dyn Notify>) {

@@ -106,7 +106,7 @@ impl<T> Pending<T> {
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
     /// let receiving = client.recv(device.buffer(64)?);
     /// let Err(receiving) = receiving.wait_for(Duration::from_millis(1)) else {
-    ///     unreachable!("nobody sends");
+    ///     unreachable!("no message");
     /// };
     /// # drop(receiving);
     /// # Ok::<(), verbena::Error>(())
@@ -133,7 +133,7 @@ impl<T> Pending<T> {
     /// # let connecting = device.connect(listener.local()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
     /// let receiving = client.recv(device.buffer(64)?);
-    /// assert!(receiving.try_wait().is_err(), "nobody sends");
+    /// assert!(receiving.try_wait().is_err(), "no message");
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn try_wait(mut self) -> Result<T, Pending<T>> {

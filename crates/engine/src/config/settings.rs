@@ -230,7 +230,7 @@ settings! {
     reuse_delay: Duration = Duration::from_secs(2), millis(0, 600_000);
     /// Refuse out-of-band peers whose address is not the one the program named; off for address translation.
     check_source: bool = true, Switch;
-    /// A key that peers must share, however they connect; without one, whoever reaches the port is trusted.
+    /// A key that peers must share, however they connect; without one, every peer that reaches the port is trusted.
     key: Option<Key> = None, Or("none", Secret);
     /// A file of such keys, one per line, that only its owner can read: the first is used, all are accepted (docs/connections.md).
     key_file: Option<PathBuf> = None, Or("none", FileName);

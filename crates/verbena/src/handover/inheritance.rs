@@ -53,8 +53,8 @@ impl Inheritance {
     /// Connects to the [`Hatch`](crate::Hatch) at this path and waits until it has sent everything. Fails if no process listens there.
     ///
     /// ```
-    /// let nobody = verbena::Inheritance::from("/nonexistent/successor".as_ref());
-    /// assert!(nobody.is_err());
+    /// let refused = verbena::Inheritance::from("/nonexistent/successor".as_ref());
+    /// assert!(refused.is_err());
     /// ```
     pub fn from(path: &Path) -> Result<Inheritance, Error> {
         let mut courier = Courier::connect(path).map_err(HandoverError::from)?;

@@ -103,7 +103,7 @@ impl<'scope, T> Loan<'scope, T> {
     /// let mut bytes = [0; 8];
     /// client.scope(|scope| {
     ///     let receiving = scope.recv(&mut bytes);
-    ///     assert!(receiving.wait_for(Duration::from_millis(1)).is_err(), "nobody sends");
+    ///     assert!(receiving.wait_for(Duration::from_millis(1)).is_err(), "no message");
     ///     drop(server);
     /// });
     /// # Ok::<(), verbena::Error>(())

@@ -25,7 +25,7 @@ use crate::remote::{Remote, RemoteMemory};
 /// use verbena::{Access, Device};
 /// let device = Device::open()?;
 /// let memory = device.memory(4096, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
-/// memory.write_at(8, b"for everybody to read")?;
+/// memory.write_at(8, b"for all to read")?;
 /// // 24 bytes to send to the peers that may read it.
 /// let handle = memory.remote().to_bytes();
 /// # assert_eq!(handle.len(), 24);

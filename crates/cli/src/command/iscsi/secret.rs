@@ -24,7 +24,7 @@ pub(super) struct Secret {
     /// Our name for CHAP; its password is in --password-file or in the environment variable VERBENA_ISCSI_PASSWORD
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// File whose first line is the password, which nobody but its owner may read or write (mode 0600)
+    /// File whose first line is the password, readable and writable by its owner only (mode 0600)
     #[arg(long, value_name = "FILE", requires = "user")]
     password_file: Option<PathBuf>,
     /// Refuse to follow a target that sends us elsewhere
