@@ -185,15 +185,12 @@ impl Desk {
         if before.is_some() {
             return Ok(());
         }
-        clerk.shard.serve(clerk.token, clerk.clone())?;
-        let watched = clerk
-            .shard
-            .watch(&clerk.socket, clerk.token, Interest::READ);
-        if let Err(error) = watched {
-            clerk.shard.forget(clerk.token);
-            return Err(error.into());
+        let served = clerk.serve();
+        if served.is_err() {
+            // Not open: the next attempt serves it.
+            clerk.book.lock().told = None;
         }
-        Ok(())
+        served
     }
 
     /// The counters.
@@ -220,6 +217,16 @@ impl Drop for Desk {
 }
 
 impl Clerk {
+    fn serve(self: &Arc<Self>) -> Result<(), Error> {
+        self.shard.serve(self.token, self.clone())?;
+        let watched = self.shard.watch(&self.socket, self.token, Interest::READ);
+        if let Err(error) = watched {
+            self.shard.forget(self.token);
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
     fn hear(self: &Arc<Self>, bytes: &[u8], from: SocketAddr) {
         let question = Inquiry::parse(bytes).ok();
         let question = question.filter(|one| one.matter == Matter::Question);

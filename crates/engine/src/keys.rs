@@ -4,7 +4,7 @@
 use core::fmt;
 use std::fs::{File, Metadata};
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::config::key::{MAX_KEY, MIN_KEY};
@@ -158,7 +158,12 @@ pub(crate) fn read_file(
 
 fn contents(path: &Path, most: usize, secret: bool) -> Result<Vec<u8>, Why> {
     let unreadable = |error: std::io::Error| Why::Unreadable(error.to_string());
-    let mut file = File::open(path).map_err(unreadable)?;
+    // Without waiting for a writer, if the name stands for a pipe.
+    let open = File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path);
+    let mut file = open.map_err(unreadable)?;
     // Metadata of the open file, not of the path, which may be replaced in between.
     let told = file.metadata().map_err(unreadable)?;
     if secret {

@@ -85,9 +85,16 @@ impl Port {
         let random = sys::random_u64()?;
         let (number, pairs) = Pair::bind_range(core.addresses()?, config.ports.clone(), random)?;
         let (mut doors, mut boxes) = (Vec::new(), Vec::new());
-        for Pair { tcp, udp } in pairs {
+        let opened = pairs.into_iter().try_for_each(|Pair { tcp, udp }| {
             doors.push(Door::for_calls(core, tcp)?);
             boxes.push(Mailbox::new(core, udp, None)?);
+            Ok(())
+        });
+        if let Err(error) = opened {
+            // Their shards hold them until they are closed.
+            doors.iter().for_each(|door| door.close());
+            boxes.iter().for_each(|mailbox| mailbox.close());
+            return Err(error);
         }
         Ok(Port {
             number,

@@ -37,6 +37,9 @@ pub struct Listener {
     device: Device,
 }
 
+/// Tasks that are stored at a time.
+const TASKS: usize = 1024;
+
 /// The threads and tasks that wait for the next request.
 #[derive(Default)]
 struct Waiting {
@@ -45,6 +48,25 @@ struct Waiting {
 }
 
 impl Waiting {
+    /// Has a task woken by the next request, once however often it polls. Tasks that have ended in the meantime may be among the stored
+    /// ones, so a full list is woken and emptied.
+    fn store(&self, waker: &Waker) {
+        let full = {
+            let wakers = &mut self.state.lock().1;
+            if wakers.iter().any(|stored| stored.will_wake(waker)) {
+                return;
+            }
+            let full = if wakers.len() < TASKS {
+                Vec::new()
+            } else {
+                core::mem::take(wakers)
+            };
+            wakers.push(waker.clone());
+            full
+        };
+        full.into_iter().for_each(Waker::wake);
+    }
+
     /// Wakes them when a request arrives.
     fn tell(&self) {
         let wakers = {
@@ -202,7 +224,7 @@ impl Listener {
     #[cfg_attr(not(feature = "async"), expect(dead_code, reason = "only tasks poll"))]
     fn poll(&self, waker: &Waker) -> Poll<Result<Request, Error>> {
         // Checked after the waker is stored: a request that arrives in between is found here or wakes the task.
-        self.waiting.state.lock().1.push(waker.clone());
+        self.waiting.store(waker);
         match self.try_next().transpose() {
             Some(request) => Poll::Ready(request),
             None => Poll::Pending,
@@ -330,5 +352,36 @@ mod tasks {
                 None => Poll::Pending,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Task(AtomicUsize);
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn stored_wakers_are_bounded() {
+        let waiting = Waiting::default();
+        let tasks: Vec<Arc<Task>> = (0..3 * TASKS).map(|_| Arc::default()).collect();
+        for task in &tasks {
+            let waker = Waker::from(task.clone());
+            (0..3).for_each(|_| waiting.store(&waker));
+            assert!(waiting.state.lock().1.len() <= TASKS);
+        }
+        waiting.tell();
+        let woken = |task: &Arc<Task>| task.0.load(Ordering::Relaxed);
+        assert!(tasks.iter().all(|task| woken(task) == 1), "each once");
     }
 }

@@ -112,7 +112,8 @@ impl<T> Pending<T> {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn wait_for(self, limit: Duration) -> Result<T, Pending<T>> {
-        self.wait_until(Some(Instant::now() + limit))
+        // A limit beyond the clock's range is none.
+        self.wait_until(Instant::now().checked_add(limit))
     }
 
     fn wait_until(mut self, until: Option<Instant>) -> Result<T, Pending<T>> {

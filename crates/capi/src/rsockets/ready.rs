@@ -210,7 +210,9 @@ unsafe fn select(
         Some(time) => {
             let seconds = u64::try_from(time.tv_sec).map_err(|_| Errno::INVAL)?;
             let micros = u64::try_from(time.tv_usec).map_err(|_| Errno::INVAL)?;
-            Some(Instant::now() + Duration::from_secs(seconds) + Duration::from_micros(micros))
+            let time = Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros));
+            // A time beyond the clock's range has no end.
+            Instant::now().checked_add(time)
         }
     };
     let mut fds = Vec::new();

@@ -46,6 +46,18 @@ fn each_line_is_a_key() {
 }
 
 #[test]
+fn a_pipe_is_refused_without_waiting() {
+    let id = std::process::id();
+    let pipe = Temporary(std::env::temp_dir().join(format!("verbena-keys-{id}-pipe")));
+    let made = std::process::Command::new("mkfifo")
+        .args(["-m", "600"])
+        .arg(&pipe.0)
+        .status();
+    assert!(made.unwrap().success());
+    assert!(pipe.load().is_err());
+}
+
+#[test]
 fn a_file_that_others_can_read_is_refused() {
     for mode in [0o640, 0o604, 0o660, 0o610, 0o644] {
         let file = Temporary::new(&format!("mode{mode:o}"), b"0123456789abcdef", mode);

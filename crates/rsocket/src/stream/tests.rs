@@ -354,6 +354,14 @@ fn a_time_limit_ends_waiting() {
 }
 
 #[test]
+fn a_time_limit_beyond_the_clock_is_none() {
+    let (client, server) = pair();
+    client.set_options(|mine| mine.recv_timeout = Some(Duration::MAX));
+    server.send(b"x", Flags::default()).unwrap();
+    assert_eq!(client.recv(&mut [0], Flags::default()).unwrap(), 1);
+}
+
+#[test]
 fn the_peer_writes_mapped_memory() {
     let mapping = Options {
         maps: 2,

@@ -3,7 +3,7 @@
 
 use core::ops::BitOr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use verbena::Pd;
 
@@ -37,6 +37,11 @@ impl BitOr for Flags {
     }
 }
 
+/// When a timeout is over; never without one, or beyond the clock's range.
+fn deadline(timeout: Option<Duration>) -> Option<Instant> {
+    timeout.and_then(|time| Instant::now().checked_add(time))
+}
+
 impl Stream {
     /// Sends everything, or as much as possible if non-blocking; an interrupted send returns how much was sent.
     pub fn send(&self, bytes: &[u8], flags: Flags) -> Result<usize, Error> {
@@ -61,7 +66,7 @@ impl Stream {
             let pushed = match push(&bytes[done..], done) {
                 Err(Error::WouldBlock) if waits => {
                     let timeout = self.options().send_timeout;
-                    until = until.or(timeout.map(|time| Instant::now() + time));
+                    until = until.or_else(|| deadline(timeout));
                     self.wait(until, || {
                         self.still(link)?;
                         push(&bytes[done..], done)
@@ -96,7 +101,7 @@ impl Stream {
             return Ok(0);
         }
         let timeout = self.options().recv_timeout;
-        let until = timeout.map(|time| Instant::now() + time);
+        let until = deadline(timeout);
         let all = flags.contains(Flags::WAIT_ALL) && waits;
         if all && peek {
             return self.peek_all(&link, into, until);
