@@ -1,10 +1,14 @@
 //! Resident memory of idle rsockets.
 //! Alone in its process: resident memory is the process's, and sockets finish closing in the background.
 
+#[path = "common/resident.rs"]
+mod resident;
+
 use core::ffi::{c_int, c_void};
 use core::ptr;
 use libc::{sockaddr, sockaddr_in, socklen_t};
 
+use resident::resident;
 use verbena_capi as _;
 
 // The names that `librdmacm.so.1` has for `rsocket` and the rest.
@@ -18,16 +22,6 @@ unsafe extern "C" {
     fn verbena_rsend(socket: c_int, bytes: *const c_void, len: usize, flags: c_int) -> isize;
     fn verbena_rrecv(socket: c_int, into: *mut c_void, len: usize, flags: c_int) -> isize;
     fn verbena_rclose(socket: c_int) -> c_int;
-}
-
-/// Resident memory in kilobytes.
-fn resident() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmRSS:"))
-        .unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 /// So many connections over loopback: the sockets that connected and those that were accepted.

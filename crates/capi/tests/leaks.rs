@@ -2,22 +2,15 @@
 //! Alone in its process, since these are counted per process.
 
 mod common;
+#[path = "common/resident.rs"]
+mod resident;
 
 use common::*;
 use core::ptr;
+use resident::resident;
 use std::time::Duration;
 use verbena_capi::abi::*;
 use verbena_capi::verbs::*;
-
-/// Resident memory in kilobytes.
-fn resident() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmRSS:"))
-        .unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
 
 /// Descriptors without sockets: the number of a destroyed queue pair is not reused for `reuse_delay`, and its port stays open meanwhile.
 fn descriptors() -> usize {

@@ -280,7 +280,7 @@ impl Served for Clerk {
     }
 }
 
-/// A request that waits for an answer; dropping it refuses it. It can be answered after the listener was dropped.
+/// A request without an answer yet. Dropping it sends a rejection. It can be answered after the listener was dropped.
 pub struct Question {
     clerk: Arc<Clerk>,
     key: Key,

@@ -6,7 +6,7 @@
 //! [`Unmapped`]. Faults elsewhere go to the handler that was there before. Other processors than x86-64 copy without protection.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Once, OnceLock};
 
 /// Registered memory is not mapped any more, or not with the rights that it had. A part of it may have been copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,9 +22,6 @@ pub struct Unmapped;
 )]
 mod arch;
 
-/// Result of `arch::long`, set by [`catch_faults`].
-static LONG: AtomicUsize = AtomicUsize::new(usize::MAX);
-
 fn done(answer: c_int) -> Result<(), Unmapped> {
     if answer == 0 { Ok(()) } else { Err(Unmapped) }
 }
@@ -37,13 +34,7 @@ fn done(answer: c_int) -> Result<(), Unmapped> {
 #[inline]
 pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> Result<(), Unmapped> {
     // SAFETY: the caller's contract.
-    done(unsafe {
-        if len < LONG.load(Ordering::Relaxed) {
-            arch::copy(to, from, len)
-        } else {
-            arch::copy_long(to, from, len)
-        }
-    })
+    done(unsafe { arch::copy(to, from, len) })
 }
 
 /// Writes one byte.
@@ -101,30 +92,28 @@ pub(crate) unsafe fn compare_exchange(
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
 /// The actions that were installed before this module's.
-static BEFORE: [std::sync::OnceLock<libc::sigaction>; 2] =
-    [const { std::sync::OnceLock::new() }; 2];
+static BEFORE: [OnceLock<libc::sigaction>; 2] = [const { OnceLock::new() }; 2];
 
 /// From now on a fault in a copy from or to registered memory ends the copy instead of the process. Handlers of other faults that are
 /// installed before keep working; one that is installed later and does not call the previous handler ends this protection.
 pub fn catch_faults() {
-    LONG.store(arch::long(), Ordering::Relaxed);
-    for (signal, before) in SIGNALS.into_iter().zip(&BEFORE) {
-        // Installed once, by the first thread.
-        before.get_or_init(|| {
-            // SAFETY: zeroes are a valid action.
-            let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
-            let mut before = action;
-            action.sa_sigaction = on_fault as *const () as usize;
-            // On the alternate stack where there is one: a stack overflow is a fault, too.
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-            // SAFETY: both are valid actions that live until the calls return; `on_fault` calls async-signal-safe functions and the previous handler.
-            unsafe {
-                libc::sigaction(signal, core::ptr::null(), &raw mut before);
-                libc::sigaction(signal, &raw const action, core::ptr::null_mut());
-            }
-            before
-        });
-    }
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| SIGNALS.into_iter().zip(&BEFORE).for_each(install));
+}
+
+fn install((signal, before): (c_int, &OnceLock<libc::sigaction>)) {
+    // SAFETY: zeroes are a valid action, the default one.
+    let (mut present, mut action): (libc::sigaction, libc::sigaction) =
+        unsafe { (core::mem::zeroed(), core::mem::zeroed()) };
+    // SAFETY: writes the present action, which is a local variable.
+    unsafe { libc::sigaction(signal, core::ptr::null(), &raw mut present) };
+    // Stored before the handler can need it.
+    before.get_or_init(|| present);
+    action.sa_sigaction = on_fault as *const () as usize;
+    // On the alternate stack where there is one: a stack overflow is a fault, too.
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    // SAFETY: a valid action that lives until the call returns; `on_fault` calls async-signal-safe functions and the previous handler.
+    unsafe { libc::sigaction(signal, &raw const action, core::ptr::null_mut()) };
 }
 
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {

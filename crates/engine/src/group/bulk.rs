@@ -70,18 +70,24 @@ enum Way {
 }
 
 impl Comparison {
-    /// Ends a window at `now`, with the bytes and the shard's waiting time so far; `lent` if a polling thread serves.
-    fn next_way(&mut self, now: u64, bytes: u64, waited: u64, lent: bool) -> Way {
+    /// Ends a window at `now`, with the bytes so far; `lent` if a polling thread serves. `waited` reads the shard's waiting time so
+    /// far, which takes system calls and is only needed where the shard is about to serve or has served.
+    fn next_way(&mut self, now: u64, bytes: u64, lent: bool, waited: impl FnOnce() -> u64) -> Way {
         let (since, before) = core::mem::replace(&mut self.since, (now, bytes));
         let span = now.saturating_sub(since).max(1);
         let carried = u128::from(bytes.saturating_sub(before)) * 1_000_000_000;
         let rate = u64::try_from(carried / u128::from(span)).unwrap_or(u64::MAX);
         // A window that ended late gives no rate.
         let known = span < 4 * WINDOW;
+        let starts = known && lent && rate >= BULK && now >= self.next;
+        if self.way == Way::Polling && !starts {
+            return Way::Polling;
+        }
+        let waited = waited();
         let before = core::mem::replace(&mut self.waited, waited);
         let idle = waited.saturating_sub(before) <= span / WAIT;
         self.way = match self.way {
-            Way::Polling if known && lent && rate >= BULK && now >= self.next => Way::Trial(rate),
+            Way::Polling => Way::Trial(rate),
             Way::Trial(polling) if known && !lent && idle && rate > polling + polling / GAIN => {
                 self.pause = PAUSE.0;
                 Way::Shard(now + STAY)
@@ -114,9 +120,13 @@ impl Group {
         }
         if over || lent {
             // Timers run on the shard's thread.
-            let waited = sys::glance(sys::thread_id()).map_or(0, |seen| seen.waited.as_nanos());
-            let waited = u64::try_from(waited).unwrap_or(u64::MAX);
-            let way = comparison.next_way(now.nanos(), self.carried(), waited, lent);
+            let waited = || {
+                let seen = sys::glance(sys::thread_id());
+                seen.map_or(0, |seen| {
+                    u64::try_from(seen.waited.as_nanos()).unwrap_or(u64::MAX)
+                })
+            };
+            let way = comparison.next_way(now.nanos(), self.carried(), lent, waited);
             if way == Way::Polling {
                 if before != way {
                     self.wary_until.store(0, Ordering::Relaxed);
@@ -222,13 +232,13 @@ mod tests {
     fn windows(polling: u64, shard: u64, n: usize) -> Vec<Way> {
         let mut comparison = Comparison::default();
         let (mut now, mut bytes) = (1 << 40, 0);
-        comparison.next_way(now, bytes, 0, true);
+        comparison.next_way(now, bytes, true, || 0);
         let step = |_| {
             let lent = comparison.way == Way::Polling;
             let rate = if lent { polling } else { shard };
             now += WINDOW;
             bytes += rate / (1_000_000_000 / WINDOW);
-            comparison.next_way(now, bytes, 0, lent)
+            comparison.next_way(now, bytes, lent, || 0)
         };
         (0..n).map(step).collect()
     }
@@ -268,12 +278,12 @@ mod tests {
         };
         let now = (1 << 40) + WINDOW;
         assert_eq!(
-            comparison.next_way(now, 1 << 30, 0, false),
+            comparison.next_way(now, 1 << 30, false, || 0),
             Way::Shard(u64::MAX)
         );
         let now = now + WINDOW;
         assert_eq!(
-            comparison.next_way(now, (1 << 30) + 64, 0, false),
+            comparison.next_way(now, (1 << 30) + 64, false, || 0),
             Way::Polling
         );
     }
@@ -287,21 +297,21 @@ mod tests {
             ..Comparison::default()
         };
         let delay = WINDOW / WAIT + 1;
-        let way = comparison.next_way(start + WINDOW, 1 << 32, delay, false);
+        let way = comparison.next_way(start + WINDOW, 1 << 32, false, || delay);
         assert_eq!(way, Way::Polling, "a trial");
         assert_eq!(comparison.next, start + WINDOW + PAUSE.0);
         comparison.way = Way::Shard(u64::MAX);
-        let way = comparison.next_way(start + 2 * WINDOW, 1 << 33, delay + 1, false);
+        let way = comparison.next_way(start + 2 * WINDOW, 1 << 33, false, || delay + 1);
         assert_eq!(way, Way::Shard(u64::MAX), "it did not wait again");
-        let way = comparison.next_way(start + 3 * WINDOW, 1 << 34, 3 * delay, false);
+        let way = comparison.next_way(start + 3 * WINDOW, 1 << 34, false, || 3 * delay);
         assert_eq!(way, Way::Polling);
     }
 
     #[test]
     fn a_late_window_says_nothing() {
         let mut comparison = Comparison::default();
-        comparison.next_way(1 << 40, 0, 0, true);
+        comparison.next_way(1 << 40, 0, true, || 0);
         let late = (1 << 40) + 5 * WINDOW;
-        assert_eq!(comparison.next_way(late, 1 << 40, 0, true), Way::Polling);
+        assert_eq!(comparison.next_way(late, 1 << 40, true, || 0), Way::Polling);
     }
 }
