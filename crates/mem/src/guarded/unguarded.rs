@@ -11,6 +11,12 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> c_int {
     0
 }
 
+pub(super) use copy as copy_long;
+
+pub(super) fn long() -> usize {
+    usize::MAX
+}
+
 pub(super) unsafe fn store_8(to: *mut u8, value: u8) -> c_int {
     // SAFETY: see above.
     unsafe { to.write_volatile(value) };
