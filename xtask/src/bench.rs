@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn a_package_is_recognised() {
+    fn package_arguments_are_recognised() {
         assert!(names("-p verbena-wire"));
         assert!(names("--bench crc --package=verbena-wire"));
         assert!(!names("--bench crc -- -p x"));

@@ -224,7 +224,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn names_differ_and_fit_the_table() {
+    fn case_names_are_unique_and_short() {
         let cases = all();
         let names: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
         assert_eq!(names.len(), cases.len());
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_agrees_on_a_port_and_its_client_has_a_peer() {
+    fn paired_commands_name_port_and_peer() {
         for case in all()
             .iter()
             .filter(|case| case.sides.len() == 2 && case.udp.is_none())
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_has_a_reason() {
+    fn excused_output_has_a_reason() {
         for case in all() {
             for noise in case.sides.iter().flat_map(|side| &side.noise) {
                 assert!(!noise.part.is_empty() && !noise.reason.is_empty());

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_found_on_the_path_given() {
+    fn program_is_searched_on_the_given_path() {
         assert!(find_in(OsStr::new("/nowhere:/bin:/usr/bin"), "sh").is_some());
         assert!(find_in(OsStr::new("/nowhere"), "sh").is_none());
     }

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn one_or_all_are_chosen_and_a_stranger_is_refused() {
+    fn unknown_fuzz_target_is_refused() {
         let known = ["rx".to_owned(), "startup".to_owned()];
         assert_eq!(choose(&known, "rx").unwrap(), ["rx"]);
         assert_eq!(choose(&known, "all").unwrap().len(), 2);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_has_the_last_counts() {
+    fn summary_has_the_last_counts() {
         let log = "#2 INITED cov: 5 ft: 6 corp: 1\n#9 DONE   cov: 71 ft: 802 corp: 3/9b\n\
                    stat::number_of_executed_units: 900\n";
         let row: Vec<String> = summary("rx", log)
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_is_read_from_rustc() {
+    fn host_triple_is_read_from_rustc() {
         let version = "rustc 1.95.0\nbinary: rustc\nhost: aarch64-unknown-linux-gnu\n";
         assert_eq!(host_triple(version).unwrap(), "aarch64-unknown-linux-gnu");
         assert!(host_triple("rustc 1.95.0\n").is_err());

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_installed_is_taken_away_and_nothing_else() {
+    fn uninstall_removes_only_installed_files() {
         let folder = std::env::temp_dir().join(format!("xtask-install-{}", std::process::id()));
         let from = folder.join("from");
         std::fs::create_dir_all(&from).unwrap();

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_count_is_found_among_what_valgrind_says() {
+    fn count_is_parsed_from_valgrind_output() {
         let text = "==7== Callgrind, a call-graph generating cache profiler\n==7== \n\
                     ==7== Events    : Ir\n==7== Collected : 11117437\n==7== \n";
         assert_eq!(collected(text), Some(11_117_437));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_runs_share_cancels_out() {
+    fn common_cost_of_both_runs_cancels() {
         assert_eq!(one(1_400, 1_800, 100).unwrap(), 4);
         assert_eq!(one(1_000, 1_349, 100).unwrap(), 3);
         assert_eq!(one(1_000, 1_350, 100).unwrap(), 4);
@@ -237,14 +237,14 @@ mod tests {
 
     /// The benchmark prints its usage, and exits with 0, when it does not know a scenario.
     #[test]
-    fn a_scenario_that_does_nothing_is_no_count() {
+    fn scenario_without_instructions_is_an_error() {
         assert!(one(1_000, 1_000, 100).is_err());
         assert!(one(1_000, 1_010, 100).is_err());
         assert!(one(1_000, 900, 100).is_err());
     }
 
     #[test]
-    fn the_benchmark_is_found_among_cargos_messages() {
+    fn benchmark_path_is_parsed_from_cargo_messages() {
         let library = r#"{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"instructions"},"executable":null}"#;
         let test = r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"instructions"},"executable":"/t/test"}"#;
         let bench = r#"{"reason":"compiler-artifact","target":{"kind":["bench"],"name":"instructions"},"executable":"/t/bench"}"#;
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn without_valgrind_ci_fails_and_others_are_told() {
+    fn missing_valgrind_fails_only_in_ci() {
         assert!(uncounted(true).is_err());
         let Ok(Outcome::Lacking(what)) = uncounted(false) else {
             panic!("it passed");
@@ -266,7 +266,7 @@ mod tests {
 
     /// The file in the repository can be read, and has exactly the scenarios that are counted.
     #[test]
-    fn the_kept_file_is_whole() {
+    fn kept_file_has_exactly_the_scenarios() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let text = std::fs::read_to_string(root.join(FILE)).unwrap();
         let kept = Record::parse(&text).unwrap();

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn all_models_are_run_and_nothing_else() {
+    fn only_the_listed_models_run() {
         let models = [("p", "m"), ("q", "n"), ("q", "o")];
         let tool = super::models(&workspace(), &models, &Options::default());
         let shown = "test --release --lib --package p --package q -- m:: n:: o::";

@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_in_the_middle_whatever_the_order() {
+    fn median_ignores_order_and_nonfinite_values() {
         assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median([4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median([7.0]), Some(7.0));

@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_plan_is_total() {
+    fn plan_table_is_complete() {
         let mut table = String::new();
         for missing in [0, 1] {
             for may_install in [false, true] {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sentence_names_thing_purpose_and_help() {
+    fn message_names_package_purpose_and_command() {
         let all: Vec<&Needed> = NEEDED.iter().collect();
         let text = sentence(&all);
         for needed in NEEDED {
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_sought_on_the_path_and_a_header_where_it_says() {
+    fn programs_and_headers_are_detected() {
         assert!(Thing::Program("sh").present());
         assert!(!Thing::Program("no-such-program-anywhere").present());
         assert!(Thing::File(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).present());

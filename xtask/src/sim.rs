@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_handed_on() {
+    fn arguments_are_passed_on() {
         let options = Options {
             seed: 7,
             count: 3,

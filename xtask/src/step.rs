@@ -173,14 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn a_good_run_ends_with_the_count() {
+    fn summary_of_a_passing_run_counts_steps() {
         let text = summary(&[line("one", Verdict::Passed), line("two", Verdict::Passed)]);
         assert_eq!(text.lines().last(), Some("2 of 2 steps passed"));
         assert!(text.contains("1.5 s"));
     }
 
     #[test]
-    fn what_is_lacking_is_loud_and_not_a_pass() {
+    fn lacking_step_is_reported_and_not_passed() {
         let lacking = Verdict::Lacking("tshark is missing".into());
         let text = summary(&[line("one", lacking), line("two", Verdict::Passed)]);
         assert!(text.contains("!!! NOT EVERYTHING WAS TESTED: tshark is missing"));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_loud_and_a_pass() {
+    fn noted_step_is_reported_and_passed() {
         let noted = Verdict::Noted("renew the file".into());
         let text = summary(&[line("one", noted), line("two", Verdict::Passed)]);
         assert!(text.contains("!!! one, passed: renew the file"));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_and_what_did_not_run_are_named() {
+    fn failed_and_skipped_steps_are_named() {
         let failed = Verdict::Failed("exit 1".into());
         let text = summary(&[line("one", failed), line("two", Verdict::NotRun)]);
         assert!(text.contains("!!! one: exit 1"));

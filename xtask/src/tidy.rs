@@ -194,13 +194,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_finding_is_one_clickable_line() {
+    fn finding_is_one_line_with_position() {
         let finding = Finding::new("a/b.rs", 3, "rule", "This is wrong.");
         assert_eq!(finding.to_string(), "a/b.rs:3: rule: This is wrong.");
     }
 
     #[test]
-    fn test_files_are_known_by_name_and_folder() {
+    fn test_files_are_recognised_by_path() {
         let test = |path: &str| TextFile::new(path, "").is_test();
         assert!(test("crates/wire/src/ddp/tests.rs"));
         assert!(test("crates/wire/tests/vectors.rs"));

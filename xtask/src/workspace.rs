@@ -92,7 +92,7 @@ mod tests {
     }"#;
 
     #[test]
-    fn metadata_is_read() {
+    fn cargo_metadata_is_parsed() {
         let workspace = Workspace::parse(TEXT).unwrap();
         assert_eq!(workspace.root, PathBuf::from("/w"));
         assert_eq!(workspace.target, PathBuf::from("/t"));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_input_is_refused() {
         assert!(Workspace::parse("{}").is_err());
     }
 }

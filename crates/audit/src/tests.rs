@@ -16,7 +16,7 @@ fn asked(name: &CStr, flag: c_uint) -> &CStr {
 }
 
 #[test]
-fn names_of_both_libraries_are_known() {
+fn verbs_and_rdmacm_library_names_are_recognised() {
     for (name, kind) in [
         ("libibverbs.so", Kind::Verbs),
         ("libibverbs.so.1", Kind::Verbs),
@@ -33,7 +33,7 @@ fn names_of_both_libraries_are_known() {
 }
 
 #[test]
-fn other_libraries_are_left_alone() {
+fn other_library_names_are_not_redirected() {
     for name in [
         "",
         "/",
@@ -53,7 +53,7 @@ fn other_libraries_are_left_alone() {
 }
 
 #[test]
-fn answers_lie_in_our_folder() {
+fn redirected_libraries_lie_beside_the_audit_library() {
     let own = std::env::current_exe().unwrap();
     let folder = own.parent().unwrap().to_str().unwrap();
     let path = |file: &str| CString::new(format!("{folder}/{file}")).unwrap();
@@ -81,7 +81,7 @@ fn answers_lie_in_our_folder() {
 }
 
 #[test]
-fn older_interfaces_are_not_used() {
+fn older_audit_interface_versions_are_refused() {
     assert_eq!(la_version(1), 0);
     assert_eq!(la_version(2), 2);
     assert_eq!(la_version(3), 2);

@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn first_address_is_at_the_usual_indices() {
+    fn first_address_is_at_indices_0_1_3() {
         for count in 1..40 {
             let all = addresses(count);
             for index in [0, 1, 3] {

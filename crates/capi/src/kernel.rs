@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_survives_the_way_there_and_back() {
+    fn path_record_survives_kernel_round_trip() {
         let mut path = ibv_sa_path_rec::zeroed();
         path.dgid = ibv_gid { raw: [7; 16] };
         path.flow_label = 0x1234_5678;

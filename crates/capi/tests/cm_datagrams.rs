@@ -14,7 +14,7 @@ use verbena_capi::cm::calls::*;
 use verbena_capi::verbs::*;
 
 #[test]
-fn a_question_is_answered_and_datagrams_arrive() {
+fn accepted_sidr_request_allows_datagrams() {
     for ps in [RDMA_PS_UDP, RDMA_PS_IPOIB] {
         let server = Party::new(ps);
         let mut here = address("0.0.0.0:0");
@@ -77,7 +77,7 @@ fn a_question_is_answered_and_datagrams_arrive() {
 }
 
 #[test]
-fn a_question_is_refused_or_ignored() {
+fn rejected_sidr_request_reports_unreachable() {
     let (server, here) = Party::listening(0);
     for said in [&b"not here"[..], b""] {
         let client = Party::towards(&here);
@@ -100,7 +100,7 @@ fn a_question_is_refused_or_ignored() {
 }
 
 #[test]
-fn nobody_there_is_said_after_some_tries() {
+fn unanswered_sidr_request_times_out() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let there = address(&silent.local_addr().unwrap().to_string());
     let client = Party::towards(&there);
@@ -113,7 +113,7 @@ fn nobody_there_is_said_after_some_tries() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_refused() {
+fn bound_udp_port_is_refused_with_eaddrinuse() {
     // A port that no stream of another test has by chance.
     let is_free = |here: &libc::sockaddr_in| {
         TcpListener::bind(("127.0.0.1", u16::from_be(here.sin_port))).is_ok()
@@ -143,7 +143,7 @@ fn a_port_that_is_taken_is_refused() {
 }
 
 #[test]
-fn ends_at_any_moment_are_clean() {
+fn identifiers_can_be_destroyed_during_sidr_requests() {
     let (server, here) = Party::listening(0);
     for _ in 0..20 {
         // The client is destroyed before its request is answered.
@@ -172,7 +172,7 @@ fn ends_at_any_moment_are_clean() {
 }
 
 #[test]
-fn noise_at_the_port_is_no_question() {
+fn malformed_datagrams_raise_no_connect_request() {
     let (server, here) = Party::listening(0);
     let noise = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = ("127.0.0.1", u16::from_be(here.sin_port));
@@ -187,7 +187,7 @@ fn noise_at_the_port_is_no_question() {
 
 /// Of any number of requests, as many events are kept as the backlog of `rdma_listen`: 128 if it is 0.
 #[test]
-fn unread_questions_stay_within_the_backlog() {
+fn unread_sidr_requests_stay_within_backlog() {
     let (server, here) = Party::listening(0);
     let flood = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = ("127.0.0.1", u16::from_be(here.sin_port));
@@ -234,7 +234,7 @@ fn alone() -> *mut rdma_cm_id {
 }
 
 #[test]
-fn without_a_channel_every_step_waits() {
+fn calls_without_channel_are_synchronous() {
     let listener = alone();
     let mut here = address("127.0.0.1:0");
     // SAFETY: as the manual says.
@@ -280,7 +280,7 @@ fn without_a_channel_every_step_waits() {
 }
 
 #[test]
-fn a_queue_pair_of_the_program_s_own_is_told_what_it_needs() {
+fn init_qp_attr_suffices_for_own_ud_qp() {
     let (server, here) = Party::listening(0);
     let client = Party::towards(&here);
     client.ask(b"");

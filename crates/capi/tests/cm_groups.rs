@@ -37,7 +37,7 @@ fn joins(party: &Party, group: &sockaddr_in) -> rdma_ud_param {
 }
 
 #[test]
-fn members_of_a_group_hear_each_other_until_they_leave() {
+fn multicast_members_receive_until_they_leave() {
     let group = address("239.255.81.7:0");
     let (first, second) = (member(true), member(false));
     let mut ud = joins(&first, &group);
@@ -72,7 +72,7 @@ fn members_of_a_group_hear_each_other_until_they_leave() {
 }
 
 #[test]
-fn who_only_sends_hears_nothing() {
+fn send_only_member_receives_nothing() {
     let group = address("239.255.81.8:0");
     let (sender, hears) = (member(true), member(true));
     let mut attr = rdma_cm_join_mc_attr_ex {
@@ -98,7 +98,7 @@ fn who_only_sends_hears_nothing() {
 }
 
 #[test]
-fn groups_that_are_none_are_refused() {
+fn invalid_multicast_joins_are_refused() {
     let (party, group) = (member(true), address("239.255.81.9:0"));
     let unicast = address("127.0.0.1:0");
     let (fresh, streams) = (Party::new(RDMA_PS_UDP), Party::new(RDMA_PS_TCP));

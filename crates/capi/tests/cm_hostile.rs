@@ -144,7 +144,7 @@ fn violations() -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn every_violation_of_the_startup_is_shown_out_and_told_to_nobody() {
+fn mpa_violations_close_connection_without_event() {
     let _alone = begin();
     let server = house(8);
     let before = descriptors();
@@ -163,7 +163,7 @@ fn every_violation_of_the_startup_is_shown_out_and_told_to_nobody() {
 }
 
 #[test]
-fn those_who_promise_and_do_not_deliver_are_given_up_in_time() {
+fn incomplete_mpa_requests_time_out() {
     let _alone = begin();
     let server = house(8);
     let before = descriptors();
@@ -188,7 +188,7 @@ fn those_who_promise_and_do_not_deliver_are_given_up_in_time() {
 
 /// A byte now and then: progress does not extend the timeout.
 #[test]
-fn a_trickle_does_not_keep_its_place() {
+fn slow_bytes_do_not_extend_startup_timeout() {
     let _alone = begin();
     let server = house(8);
     let began = Instant::now();
@@ -209,7 +209,7 @@ fn a_trickle_does_not_keep_its_place() {
 }
 
 #[test]
-fn private_data_is_as_long_as_it_may_be_and_no_longer() {
+fn private_data_up_to_512_bytes_is_accepted() {
     let _alone = begin();
     let server = house(8);
     // The protocol's limit is 512 bytes; the length in an event is at most 255, and so many bytes are there.
@@ -231,7 +231,7 @@ fn private_data_is_as_long_as_it_may_be_and_no_longer() {
 }
 
 #[test]
-fn those_who_never_speak_are_few_and_do_not_stay() {
+fn silent_connections_are_limited_and_time_out() {
     let _alone = begin();
     let server = house(8);
     let before = descriptors();
@@ -253,7 +253,7 @@ fn those_who_never_speak_are_few_and_do_not_stay() {
 
 /// Complete requests that the program does not take: never more than the backlog wait.
 #[test]
-fn requests_that_nobody_answers_are_bounded_for_ever() {
+fn unanswered_requests_stay_within_backlog() {
     let _alone = begin();
     let server = house(8);
     let before = descriptors();
@@ -303,7 +303,7 @@ fn answer_all(server: &Server) {
 }
 
 #[test]
-fn a_thousand_who_come_and_go_at_once() {
+fn thousand_aborted_connections_leave_no_descriptors() {
     let _alone = begin();
     let server = house(64);
     let before = descriptors();
@@ -348,7 +348,7 @@ fn go(raw: TcpStream, rudely: bool) {
 }
 
 #[test]
-fn a_dialler_that_dies_in_any_phase() {
+fn client_death_in_any_phase_leaks_nothing() {
     let _alone = begin();
     let server = house(8);
     let before = descriptors();
@@ -449,7 +449,7 @@ fn answering(bytes: Vec<u8>, rudely: bool) -> (SocketAddr, std::thread::JoinHand
 }
 
 #[test]
-fn a_listener_that_answers_nonsense_or_dies_in_any_phase() {
+fn each_server_reply_yields_its_expected_event() {
     let _alone = begin();
     drop(house(8));
     let before = descriptors();
@@ -497,7 +497,7 @@ fn a_listener_that_answers_nonsense_or_dies_in_any_phase() {
 }
 
 #[test]
-fn a_listener_that_goes_with_requests_unanswered_refuses_them() {
+fn destroyed_listener_rejects_unanswered_requests() {
     let _alone = begin();
     drop(house(8));
     let before = descriptors();
@@ -529,7 +529,7 @@ fn a_listener_that_goes_with_requests_unanswered_refuses_them() {
 
 /// Requests, answers, ends and disconnects of many threads at once, in any order.
 #[test]
-fn races_of_beginnings_and_ends() {
+fn concurrent_connects_and_disconnects_leak_nothing() {
     let _alone = begin();
     let server = house(128);
     let before = descriptors();

@@ -30,7 +30,7 @@ fn new_qp(pd: *mut ibv_pd, send: *mut ibv_cq, recv: *mut ibv_cq) -> *mut ibv_qp 
 }
 
 #[test]
-fn functions_are_devices_that_share_nothing() {
+fn functions_are_separate_devices() {
     // SAFETY: no other thread runs in this process yet.
     unsafe {
         std::env::set_var("VERBENA_FUNCTIONS", "2");

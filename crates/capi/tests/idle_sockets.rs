@@ -61,7 +61,7 @@ fn close(pairs: &[(c_int, c_int)]) {
 }
 
 #[test]
-fn idle_sockets_take_little_memory() {
+fn idle_sockets_stay_below_memory_limit() {
     close(&connections(2));
     let before = resident();
     let pairs = connections(100);

@@ -195,7 +195,7 @@ fn ask(directory: &Path, rows: &[Row]) -> Vec<i64> {
 }
 
 #[test]
-fn every_layout_and_constant_is_that_of_the_headers() {
+fn layouts_and_constants_match_c_headers() {
     let directory = directory("all");
     if !can_compare(&directory) {
         return;
@@ -234,7 +234,7 @@ fn every_layout_and_constant_is_that_of_the_headers() {
 }
 
 #[test]
-fn no_name_is_in_the_tables_twice_and_every_newer_one_is_in_them() {
+fn table_names_are_unique_and_include_newer_ones() {
     let mut names = HashSet::new();
     for constant in CONSTANTS.iter().copied().flatten() {
         assert!(names.insert(constant.name.to_owned()), "{}", constant.name);

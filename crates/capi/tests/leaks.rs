@@ -32,7 +32,7 @@ fn threads() -> usize {
 }
 
 #[test]
-fn nothing_stays() {
+fn destroyed_objects_leave_no_resources() {
     objects();
     devices();
 }

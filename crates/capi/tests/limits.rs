@@ -32,7 +32,7 @@ fn exhaust<T>(
 }
 
 #[test]
-fn as_many_objects_as_the_device_says() {
+fn reported_object_limits_are_enforced() {
     let side = Side::new(Wanted {
         shared: 4,
         ..Wanted::default()

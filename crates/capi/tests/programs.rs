@@ -138,7 +138,7 @@ fn threads_can_be_cancelled() {
 
 /// Signals, cancelled threads, and peers that are killed or exit without closing.
 #[test]
-fn a_thread_that_waits_at_a_socket_can_be_disturbed() {
+fn socket_calls_survive_signals_cancellation_and_peer_death() {
     run("sockets", |_| vec![]);
 }
 
@@ -149,12 +149,12 @@ fn interposed_socket_calls_do_not_recurse() {
 }
 
 #[test]
-fn forked_children_have_a_device_of_their_own() {
+fn forked_children_open_their_own_device() {
     run("fork", |_| vec![]);
 }
 
 #[test]
-fn a_program_can_leave_without_cleaning_up() {
+fn program_can_exit_without_cleanup() {
     run("leave", |_| vec![]);
     run("leave", |_| vec!["quickly".to_owned()]);
 }
@@ -172,7 +172,7 @@ fn full_frames_end_with_their_segments() {
 }
 
 #[test]
-fn threads_can_make_and_destroy_at_once() {
+fn threads_create_and_destroy_objects_concurrently() {
     run("hammer", |_| vec![]);
 }
 
@@ -182,7 +182,7 @@ fn a_read_returns_nothing_of_a_later_write() {
 }
 
 #[test]
-fn the_libraries_are_one_engine_in_either_order() {
+fn libraries_share_one_engine_in_either_load_order() {
     let path = |folder: &Path, name: &str| folder.join(name).display().to_string();
     let (verbs, cm) = ("libibverbs.so.1", "librdmacm.so.1");
     run("load", |folder| vec![path(folder, verbs), path(folder, cm)]);
@@ -275,11 +275,11 @@ fn a_client_of_servers_that_are_replaced(settings: &[(&str, &str)]) {
 }
 
 #[test]
-fn a_server_is_replaced_and_its_client_notices_nothing() {
+fn handover_is_transparent_to_verbs_client() {
     a_client_of_servers_that_are_replaced(&[]);
 }
 
 #[test]
-fn nor_does_one_that_knows_the_standard_alone() {
+fn handover_is_transparent_without_extensions() {
     a_client_of_servers_that_are_replaced(&[("VERBENA_EXTENSIONS", "off")]);
 }

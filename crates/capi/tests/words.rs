@@ -38,7 +38,7 @@ fn text(word: Word, number: u32) -> String {
 }
 
 #[test]
-fn words_are_the_originals() {
+fn enum_strings_match_original_library() {
     let ours: [(&str, Word); 4] = [
         ("ibv_node_type_str", ibv_node_type_str),
         ("ibv_port_state_str", ibv_port_state_str),
@@ -56,7 +56,7 @@ fn words_are_the_originals() {
 }
 
 #[test]
-fn rates_are_the_originals() {
+fn rate_conversions_match_original_library() {
     let ours: [(&str, Ours); 4] = [
         ("ibv_rate_to_mult", |n| ibv_rate_to_mult(n as u32)),
         ("ibv_rate_to_mbps", |n| ibv_rate_to_mbps(n as u32)),

@@ -82,7 +82,7 @@ mod tests {
 
     /// The whole table, a row per state.
     #[test]
-    fn the_table() {
+    fn state_table_matches_every_transition() {
         use Event as E;
         let events = [
             E::Connect,

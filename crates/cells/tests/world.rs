@@ -15,7 +15,7 @@ use run::run;
 
 /// Without faults everything arrives, on every kind of channel.
 #[test]
-fn a_good_fabric_delivers_everything() {
+fn faultless_fabric_delivers_everything() {
     for seed in 0..60 {
         let outcome = run(seed, Faults::NONE);
         assert_eq!(outcome.failed, 0, "seed {seed}");
@@ -37,7 +37,7 @@ fn acknowledged_channels_survive_a_bad_fabric() {
 
 /// Links that stay down: channels across them fail with an error, and no others.
 #[test]
-fn what_is_cut_off_fails_loudly() {
+fn channels_over_dead_links_fail_with_errors() {
     let mut failed = 0;
     for seed in 2000..2100 {
         failed += run(seed, Faults::TORN).failed;

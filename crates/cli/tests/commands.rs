@@ -14,7 +14,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_demonstration_checks_every_byte() {
+fn demo_checks_every_byte() {
     let output = verbena(&["demo", "--quick"]);
     let said = text(&output.stdout);
     assert!(output.status.success(), "{said}{}", text(&output.stderr));
@@ -83,7 +83,7 @@ fn every_metric_is_measured_over_several_connections() {
 }
 
 #[test]
-fn too_many_connections_are_a_sentence() {
+fn too_many_connections_fail_with_message() {
     let none = verbena(&["bench", "--qps", "0"]);
     assert_eq!(none.status.code(), Some(2));
     let many = verbena(&["bench", "--qps", "1024", "--depth", "65"]);
@@ -93,7 +93,7 @@ fn too_many_connections_are_a_sentence() {
 }
 
 #[test]
-fn text_has_the_columns_that_people_know() {
+fn text_output_has_perftest_columns() {
     let output = verbena(&["bench", "send", "-n", "20", "--rounds", "1", "--crc", "on"]);
     let said = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -103,7 +103,7 @@ fn text_has_the_columns_that_people_know() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_a_sentence() {
+fn missing_server_is_named_in_error() {
     let output = verbena(&["bench", "--client", "127.0.0.1:1", "send"]);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
@@ -111,7 +111,7 @@ fn a_server_that_is_not_there_is_a_sentence() {
 }
 
 #[test]
-fn the_device_says_where_each_setting_comes_from() {
+fn devinfo_names_source_of_each_setting() {
     let output = Command::new(env!("CARGO_BIN_EXE_verbena"))
         .arg("devinfo")
         .env("VERBENA_CRC", "off")
@@ -150,7 +150,7 @@ fn the_device_says_where_each_setting_comes_from() {
 }
 
 #[test]
-fn the_device_is_an_object_for_programs() {
+fn devinfo_prints_json_object() {
     let output = Command::new(env!("CARGO_BIN_EXE_verbena"))
         .args(["devinfo", "--json"])
         .envs([("VERBENA_HANDLERS", "3"), ("VERBENA_DEVICE", "127.0.0.1")])
@@ -184,7 +184,7 @@ fn the_device_is_an_object_for_programs() {
 
 /// V2: both maps of a profile, and which of its services are implemented.
 #[test]
-fn the_profile_shows_devices_and_both_maps() {
+fn devinfo_profile_shows_devices_and_both_maps() {
     let ask = |more: &[&str]| {
         Command::new(env!("CARGO_BIN_EXE_verbena"))
             .args(["devinfo", "--profile"])
@@ -234,7 +234,7 @@ fn the_profile_shows_devices_and_both_maps() {
 }
 
 #[test]
-fn pushing_is_compared_with_pulling() {
+fn models_compares_all_four_transfer_models() {
     let args = [
         "models", "--sizes", "64,64k", "--count", "40", "--rounds", "1",
     ];

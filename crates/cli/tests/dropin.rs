@@ -32,7 +32,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_shim_shows_the_device_file_and_nothing_else() {
+fn shim_shows_only_the_device_file() {
     let Some(folder) = libraries() else { return };
     let output = preloaded(&folder, "stat", &["-c", "%F", "/dev/infiniband/uverbs0"]);
     assert_eq!(
@@ -63,7 +63,7 @@ fn the_shim_shows_the_device_file_and_nothing_else() {
 }
 
 #[test]
-fn the_command_finds_the_libraries_of_its_own_tree() {
+fn command_finds_libraries_of_its_build_tree() {
     let Some(folder) = libraries() else { return };
     let output = Command::new(env!("CARGO_BIN_EXE_verbena"))
         .args(["run", "sh", "-c", "echo $LD_LIBRARY_PATH"])
@@ -75,7 +75,7 @@ fn the_command_finds_the_libraries_of_its_own_tree() {
 }
 
 #[test]
-fn programs_of_the_system_load_them() {
+fn system_programs_load_the_libraries() {
     let Some(_) = libraries() else { return };
     for (program, argument) in [
         ("ibv_devices", "--help"),
@@ -120,7 +120,7 @@ fn on_verbena(options: &[&str], program: &[&str]) -> Option<Output> {
 }
 
 #[test]
-fn the_adapter_has_the_name_that_was_asked_for() {
+fn name_setting_names_the_adapter() {
     let Some(_) = libraries() else { return };
     let Some(output) = on_verbena(&["--set", "name=lavender"], &["ibv_devices"]) else {
         return;

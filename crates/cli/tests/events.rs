@@ -277,7 +277,7 @@ fn processes_that_can_be_watched_are_listed() {
 }
 
 #[test]
-fn who_cannot_be_watched_is_a_sentence() {
+fn unwatchable_processes_are_refused_with_reason() {
     let mut silent = Watched::start(&[("VERBENA_MONITOR", "off")]);
     silent.hear();
     let ours = std::process::id().to_string();
@@ -296,7 +296,7 @@ fn who_cannot_be_watched_is_a_sentence() {
 
 /// It cannot answer; the command must report that within its time limit.
 #[test]
-fn a_stopped_process_is_a_sentence() {
+fn stopped_process_is_reported_as_unresponsive() {
     let mut stopped = Watched::start(&[]);
     stopped.hear();
     let pid = stopped.pid();
@@ -318,7 +318,7 @@ fn a_stopped_process_is_a_sentence() {
 
 /// Any process can bind the name of another.
 #[test]
-fn a_process_under_a_wrong_name_is_not_believed() {
+fn socket_of_another_process_is_refused() {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixListener};
     let mut silent = Watched::start(&[("VERBENA_MONITOR", "off")]);

@@ -76,7 +76,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_exit_code_is_the_programs() {
+fn exit_code_is_that_of_the_program() {
     let folder = Folder::with_libraries("exit");
     for code in [0, 3, 126, 255] {
         let output = run(&folder, &["sh", "-c", &format!("exit {code}")]);
@@ -85,7 +85,7 @@ fn the_exit_code_is_the_programs() {
 }
 
 #[test]
-fn a_signal_kills_the_program_and_nobody_stands_between() {
+fn run_ends_with_signal_of_the_program() {
     let folder = Folder::with_libraries("signal");
     // SIGKILL, SIGTERM, and SIGPIPE, which the Rust runtime ignores in this command.
     for signal in [9, 15, 13] {
@@ -95,7 +95,7 @@ fn a_signal_kills_the_program_and_nobody_stands_between() {
 }
 
 #[test]
-fn two_dashes_are_optional_and_the_rest_is_the_programs() {
+fn arguments_after_program_are_not_parsed() {
     let folder = Folder::with_libraries("dashes");
     for line in [
         &["printf", "%s,", "-a", "--set", "b"][..],
@@ -111,7 +111,7 @@ fn two_dashes_are_optional_and_the_rest_is_the_programs() {
 }
 
 #[test]
-fn the_program_finds_the_libraries_and_the_settings() {
+fn program_gets_library_paths_and_settings() {
     let folder = Folder::with_libraries("environment");
     let show = "echo $LD_LIBRARY_PATH; echo $LD_PRELOAD; echo $LD_AUDIT $NCCL_GIN_TYPE; echo $VERBENA_PERSONALITY $VERBENA_DEVICE $VERBENA_CRC";
     let wishes = [
@@ -131,7 +131,7 @@ fn the_program_finds_the_libraries_and_the_settings() {
 }
 
 #[test]
-fn missing_libraries_are_a_sentence_with_the_places() {
+fn missing_libraries_error_lists_searched_folders() {
     let folder = Folder::new("missing");
     let output = run(&folder, &["true"]);
     assert_eq!(output.status.code(), Some(2));
@@ -142,7 +142,7 @@ fn missing_libraries_are_a_sentence_with_the_places() {
 }
 
 #[test]
-fn a_bad_setting_is_said_before_anything_starts() {
+fn bad_setting_prevents_program_start() {
     let folder = Folder::with_libraries("setting");
     let mark = folder.0.join("started");
     for (wish, said) in [
@@ -162,7 +162,7 @@ fn a_bad_setting_is_said_before_anything_starts() {
 }
 
 #[test]
-fn a_program_that_cannot_start_is_told_apart() {
+fn start_failures_have_distinct_exit_codes() {
     let folder = Folder::with_libraries("start");
     let output = run(&folder, &["no-such-program-anywhere"]);
     assert_eq!(output.status.code(), Some(127));
@@ -174,7 +174,7 @@ fn a_program_that_cannot_start_is_told_apart() {
 }
 
 #[test]
-fn a_program_with_rights_of_its_own_is_warned_of() {
+fn set_user_id_program_raises_warning() {
     let folder = Folder::with_libraries("raised");
     let program = folder.0.join("raised");
     std::fs::copy("/bin/true", &program).unwrap();
@@ -195,7 +195,7 @@ fn a_program_with_rights_of_its_own_is_warned_of() {
 }
 
 #[test]
-fn a_shell_evaluates_the_lines_quoted_or_not() {
+fn env_lines_evaluate_quoted_or_unquoted() {
     let folder = Folder::with_libraries("two  blanks it's");
     let libs = folder.0.to_str().unwrap();
     let show = "printf '%s\\n' \"$LD_LIBRARY_PATH\" \"$LD_PRELOAD\" \"$VERBENA_CRC\"; sh -c 'echo $VERBENA_CRC'";

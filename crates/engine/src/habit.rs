@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn in_vain_is_tried_ever_more_rarely() {
+    fn backoff_doubles_after_each_failure() {
         let mut habit = Habit::default();
         let mut all = Vec::new();
         for _ in 0..8 {
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn once_it_paid_it_is_trusted_again() {
+    fn success_resets_the_backoff() {
         let mut habit = Habit::default();
         for _ in 0..5 {
             passes(&mut habit);

@@ -59,7 +59,7 @@ fn callable(side: &Side) -> u16 {
 }
 
 #[test]
-fn a_listener_refuses_sources_and_tells_of_each_once() {
+fn listener_refuses_sources_and_reports_each_once() {
     let _alone = alone();
     for (setting, value, by) in [
         ("deny", "127.0.0.2", RefusedBy::Deny),
@@ -89,7 +89,7 @@ fn a_listener_refuses_sources_and_tells_of_each_once() {
 }
 
 #[test]
-fn nothing_is_refused_by_default() {
+fn default_access_list_refuses_nothing() {
     let _alone = alone();
     let side = Side::new(&[]);
     let door = side.engine.listen(loopback(), 16).unwrap();
@@ -134,7 +134,7 @@ fn datagrams_of_refused_sources_are_dropped() {
 }
 
 #[test]
-fn questions_of_refused_sources_are_dropped() {
+fn sidr_requests_of_refused_sources_are_dropped() {
     let _alone = alone();
     let engine = Engine::new(config(&[("deny", "127.0.0.2")])).unwrap();
     let desk = engine.desk(loopback()).unwrap();
@@ -149,7 +149,7 @@ fn questions_of_refused_sources_are_dropped() {
 }
 
 #[test]
-fn a_monitor_shows_refusals() {
+fn monitor_shows_refusals() {
     let _alone = alone();
     let side = Side::new(&[("deny", "127.0.0.0/8")]);
     let door = side.engine.listen(loopback(), 16).unwrap();
@@ -209,7 +209,7 @@ fn address(hex: &str) -> IpAddr {
 }
 
 #[test]
-fn a_loopback_device_listens_nowhere_else() {
+fn loopback_device_binds_only_loopback_addresses() {
     let _alone = alone();
     let before = reachable().len();
     let side = Side::new(&[("device", "127.0.0.1")]);
@@ -237,7 +237,7 @@ fn a_loopback_device_listens_nowhere_else() {
 
 /// Only a `device` of loopback addresses restricts listeners: otherwise the wildcard address can be bound, even if the interface is absent.
 #[test]
-fn other_devices_leave_wildcards_alone() {
+fn absent_device_allows_wildcard_listeners() {
     let _alone = alone();
     let absent = Side::new(&[("device", "eth4095")]);
     absent

@@ -95,7 +95,7 @@ fn talk(a: &Side, b: &Side) {
 }
 
 #[test]
-fn two_programs_tell_each_other_number_and_address() {
+fn number_and_address_suffice_to_connect() {
     let _alone = alone();
     let (a, b) = (reliable(&[]), reliable(&[]));
     join(&a, &b);
@@ -104,7 +104,7 @@ fn two_programs_tell_each_other_number_and_address() {
 }
 
 #[test]
-fn whoever_comes_first_waits_for_the_other() {
+fn first_side_waits_for_its_peer() {
     let _alone = alone();
     // In both orders: the side with the lower number calls at once, the other after `dial_delay`.
     for late in [0, 1] {
@@ -125,7 +125,7 @@ fn whoever_comes_first_waits_for_the_other() {
 }
 
 #[test]
-fn addresses_of_both_families() {
+fn ipv6_addresses_connect_out_of_band() {
     let _alone = alone();
     let six = [("device", "::1")];
     let (mut a, mut b) = (Side::new(&six), Side::new(&six));
@@ -136,7 +136,7 @@ fn addresses_of_both_families() {
 }
 
 #[test]
-fn two_queue_pairs_of_one_adapter() {
+fn queue_pairs_of_one_adapter_connect() {
     let _alone = alone();
     let a = reliable(&[]);
     let other = callable(&a, QpType::Rc);
@@ -169,7 +169,7 @@ fn two_queue_pairs_of_one_adapter() {
 }
 
 #[test]
-fn a_queue_pair_that_is_its_own_peer() {
+fn queue_pair_connects_to_itself() {
     let _alone = alone();
     let a = reliable(&[]);
     expect(&a, name(&a));
@@ -205,7 +205,7 @@ fn a_queue_pair_that_is_its_own_peer() {
 }
 
 #[test]
-fn requests_for_a_peer_that_never_comes_fail_in_time() {
+fn requests_to_an_absent_peer_time_out() {
     let _alone = alone();
     let (a, b) = (reliable(&[]), reliable(&[]));
     let gone = name(&b);
@@ -227,7 +227,7 @@ fn requests_for_a_peer_that_never_comes_fail_in_time() {
 }
 
 #[test]
-fn an_unreliable_queue_pair_does_not_notice() {
+fn uc_queue_pair_ignores_an_absent_peer() {
     let _alone = alone();
     let (a, b) = (side(&[], QpType::Uc), side(&[], QpType::Uc));
     join(&a, &b);
@@ -252,7 +252,7 @@ fn an_unreliable_queue_pair_does_not_notice() {
 }
 
 #[test]
-fn first_numbers_must_match() {
+fn initial_psns_must_match() {
     let _alone = alone();
     let psn = |n| Psn::new(n).unwrap();
     for (sends, expects, right) in [(77, 77, true), (77, 78, false)] {
@@ -280,7 +280,7 @@ fn first_numbers_must_match() {
 }
 
 #[test]
-fn an_emptied_queue_pair_can_be_connected_again() {
+fn reset_queue_pair_can_be_connected_again() {
     let _alone = alone();
     let (a, b) = (reliable(&[]), reliable(&[]));
     for _ in 0..3 {
@@ -300,7 +300,7 @@ fn an_emptied_queue_pair_can_be_connected_again() {
 }
 
 #[test]
-fn a_peer_that_is_gone_is_noticed_by_requests_only() {
+fn vanished_peer_fails_only_posted_requests() {
     let _alone = alone();
     let (a, b) = (reliable(&[]), reliable(&[]));
     join(&a, &b);
@@ -313,7 +313,7 @@ fn a_peer_that_is_gone_is_noticed_by_requests_only() {
 }
 
 #[test]
-fn the_reads_of_a_queue_pair_that_is_not_told_of_its_peers_depth() {
+fn reads_beyond_the_peers_ird_succeed() {
     let _alone = alone();
     let (a, b) = (reliable(&[]), reliable(&[("ird", "2")]));
     a.qp.set_manners(|manners| manners.ord = Some(4));
@@ -330,7 +330,7 @@ fn the_reads_of_a_queue_pair_that_is_not_told_of_its_peers_depth() {
 }
 
 #[test]
-fn numbers_are_ports_and_indexes_and_rest() {
+fn qp_numbers_are_unique_and_not_reused_soon() {
     let _alone = alone();
     let a = Side::new(&[("device", HERE), ("ports", "21000-21999")]);
     let qps: Vec<QueuePair> = (0..300).map(|_| callable(&a, QpType::Rc)).collect();
@@ -348,7 +348,7 @@ fn numbers_are_ports_and_indexes_and_rest() {
 }
 
 #[test]
-fn what_cannot_be_is_said() {
+fn invalid_calls_are_refused() {
     let _alone = alone();
     let a = reliable(&[]);
     let plain = common::make_qp(&a.engine, &a.cq, a.pd);
@@ -375,7 +375,7 @@ fn what_cannot_be_is_said() {
 }
 
 #[test]
-fn many_lives_leave_nothing_behind() {
+fn hundred_connections_leave_no_descriptors() {
     let _alone = alone();
     let (a, b) = (reliable(&[]), reliable(&[]));
     join(&a, &b);
@@ -404,7 +404,7 @@ fn many_lives_leave_nothing_behind() {
 }
 
 #[test]
-fn however_often_a_queue_pair_begins_it_calls_as_seldom() {
+fn reset_does_not_raise_the_dial_rate() {
     let _alone = alone();
     let a = reliable(&[]);
     // A port where calls are counted and never answered.
@@ -434,7 +434,7 @@ fn however_often_a_queue_pair_begins_it_calls_as_seldom() {
 }
 
 #[test]
-fn addresses_as_16_bytes_mean_the_same() {
+fn mapped_ipv4_addresses_connect() {
     let _alone = alone();
     let (a, b) = (reliable(&[]), reliable(&[]));
     let mapped = |side: &Side| match address(side) {
@@ -455,7 +455,7 @@ fn addresses_as_16_bytes_mean_the_same() {
 }
 
 #[test]
-fn requests_of_an_engine_that_ended_do_not_wait() {
+fn posts_after_engine_drop_fail() {
     let _alone = alone();
     let (a, b) = (reliable(&[]), reliable(&[]));
     expect(&a, (address(&b), b.qp.callable().unwrap()));
@@ -474,7 +474,7 @@ fn requests_of_an_engine_that_ended_do_not_wait() {
 }
 
 #[test]
-fn numbers_that_nobody_can_call_are_not_called() {
+fn privileged_ports_are_never_dialled() {
     let _alone = alone();
     // Numbers at such ports belong to connections of a connection manager; a listener there is an ordinary server.
     let Some(listener) =

@@ -116,7 +116,7 @@ fn neighbour(number: Qpn) -> Qpn {
 }
 
 #[test]
-fn strangers_are_refused_and_harm_nobody() {
+fn forged_calls_are_refused_without_side_effects() {
     let _alone = alone();
     let (a, b) = (side(&[]), side(&[]));
     expect(&b, number(&a));
@@ -152,7 +152,7 @@ fn strangers_are_refused_and_harm_nobody() {
 }
 
 #[test]
-fn whoever_does_not_know_the_key_is_not_answered() {
+fn calls_without_the_key_are_refused() {
     let _alone = alone();
     let (a, b) = (side(&[("key", KEY)]), side(&[("key", KEY)]));
     expect(&b, number(&a));
@@ -168,7 +168,7 @@ fn whoever_does_not_know_the_key_is_not_answered() {
 }
 
 #[test]
-fn sides_with_different_keys_never_meet() {
+fn different_keys_prevent_the_connection() {
     let _alone = alone();
     for (one, two) in [
         (Some(KEY), Some("a secret of somebody else")),
@@ -189,7 +189,7 @@ fn sides_with_different_keys_never_meet() {
 }
 
 #[test]
-fn old_words_said_again_are_worth_nothing() {
+fn replayed_call_does_not_establish_a_connection() {
     let _alone = alone();
     let (a, b) = (side(&[("key", KEY)]), side(&[("key", KEY)]));
     expect(&b, number(&a));
@@ -220,7 +220,7 @@ fn old_words_said_again_are_worth_nothing() {
 }
 
 #[test]
-fn one_who_answers_without_the_key_is_not_believed() {
+fn responder_without_the_key_is_refused() {
     let _alone = alone();
     let a = side(&[("key", KEY)]);
     let listener = std::net::TcpListener::bind((here(), 0)).unwrap();
@@ -250,7 +250,7 @@ fn one_who_answers_without_the_key_is_not_believed() {
 }
 
 #[test]
-fn calls_that_come_too_early_are_held_within_limits() {
+fn early_calls_are_held_within_limits() {
     let _alone = alone();
     let b = side(&[("held_timeout", "700ms"), ("startup_timeout", "3s")]);
     let (to, before) = (number(&b), descriptors());
@@ -289,7 +289,7 @@ fn calls_that_come_too_early_are_held_within_limits() {
 }
 
 #[test]
-fn a_held_call_is_answered_when_its_queue_pair_is_ready() {
+fn held_call_is_answered_when_ready() {
     let _alone = alone();
     let b = side(&[]);
     let (from, to) = (low(), number(&b));
@@ -301,7 +301,7 @@ fn a_held_call_is_answered_when_its_queue_pair_is_ready() {
 }
 
 #[test]
-fn a_flood_of_calls_is_bounded_and_established_connections_live() {
+fn call_flood_is_bounded_and_connections_survive() {
     let _alone = alone();
     let (a, b) = (side(&[]), side(&[("half_open", "32")]));
     expect(&b, number(&a));
@@ -333,7 +333,7 @@ fn a_flood_of_calls_is_bounded_and_established_connections_live() {
 }
 
 #[test]
-fn the_source_of_a_call_counts_unless_told_otherwise() {
+fn call_source_is_checked_unless_disabled() {
     let _alone = alone();
     for (check, answered) in [("on", false), ("off", true)] {
         let b = side(&[("check_source", check)]);
@@ -359,7 +359,7 @@ fn the_source_of_a_call_counts_unless_told_otherwise() {
 }
 
 #[test]
-fn requests_do_not_wait_for_ever_for_one_who_vanished_before_it_said_who_it_is() {
+fn requests_fail_when_an_unproven_caller_vanishes() {
     let _alone = alone();
     // Posted before the call, or after it while the caller's proof is pending.
     for early in [true, false] {

@@ -40,7 +40,7 @@ fn race(claims: &Claims, id: u64) -> usize {
 }
 
 #[test]
-fn two_processes_share_every_word_out() {
+fn each_word_is_taken_by_one_process() {
     let path = std::env::temp_dir().join(format!("verbena-claims-{}", std::process::id()));
     let hatch = Hatch::bind(&path).unwrap();
     let mut rival = Peer::start("rival", &[("at", path.to_str().unwrap())]);

@@ -49,7 +49,7 @@ fn cycle_with_queue(a: &Side, b: &Side) {
 }
 
 #[test]
-fn a_thousand_cycles_leave_nothing_behind() {
+fn thousand_connections_leak_nothing() {
     common::within(std::time::Duration::from_secs(40), all_cycles);
 }
 

@@ -40,7 +40,7 @@ fn talk(a: &Side, b: &Side, len: usize, salt: u8) {
 }
 
 #[test]
-fn ten_thousand_datagrams_back_and_forth() {
+fn ten_thousand_datagrams_are_delivered() {
     let _alone = alone();
     let (a, b) = (Side::new(HERE), Side::new(HERE));
     for round in 0..5000 {
@@ -55,7 +55,7 @@ fn ten_thousand_datagrams_back_and_forth() {
 }
 
 #[test]
-fn addresses_of_the_other_family() {
+fn ipv6_datagrams_are_delivered() {
     let _alone = alone();
     let (a, b) = (Side::new("::1"), Side::new("::1"));
     for round in 0..200 {
@@ -67,7 +67,7 @@ fn addresses_of_the_other_family() {
 }
 
 #[test]
-fn a_queue_pair_that_sends_to_itself() {
+fn queue_pair_sends_datagrams_to_itself() {
     let _alone = alone();
     let a = Side::new(HERE);
     a.receive(1, 4096, 100);
@@ -79,7 +79,7 @@ fn a_queue_pair_that_sends_to_itself() {
 }
 
 #[test]
-fn a_shared_receive_queue_serves_datagrams() {
+fn srq_serves_several_ud_queue_pairs() {
     let _alone = alone();
     let (a, b) = (Side::new(HERE), Side::new(HERE));
     let srq = b.engine.create_srq(b.pd, 64, 4).unwrap();
@@ -138,7 +138,7 @@ fn a_shared_receive_queue_serves_datagrams() {
 }
 
 #[test]
-fn drops_are_counted_by_their_cause() {
+fn drops_are_counted_by_cause() {
     let _alone = alone();
     let (a, b) = (Side::new(HERE), Side::new(HERE));
     let to = b.to(&a);
@@ -188,7 +188,7 @@ fn drops_are_counted_by_their_cause() {
 
 /// A flood to a queue pair without receives does not affect another one on the same port.
 #[test]
-fn a_flood_drowns_nobody() {
+fn datagram_flood_does_not_starve_other_queue_pairs() {
     let _alone = alone();
     let (a, b) = (Side::new(HERE), Side::new(HERE));
     let flooded = make(&b.engine, &b.cq, b.pd);
@@ -229,7 +229,7 @@ fn a_flood_drowns_nobody() {
 }
 
 #[test]
-fn many_queue_pairs_on_one_port() {
+fn three_hundred_queue_pairs_share_a_port() {
     let _alone = alone();
     let (a, b) = (Side::new(HERE), Side::new(HERE));
     let uds: Vec<UdPair> = (0..300).map(|_| make(&b.engine, &b.cq, b.pd)).collect();
@@ -262,7 +262,7 @@ fn many_queue_pairs_on_one_port() {
 
 /// A sleeping program is woken by each datagram.
 #[test]
-fn who_sleeps_is_woken() {
+fn datagram_wakes_a_sleeping_thread() {
     let _alone = alone();
     let (a, b) = (Side::new(HERE), Side::new(HERE));
     let channel = std::sync::Arc::new(verbena_engine::sys::Channel::new().unwrap());
@@ -301,7 +301,7 @@ fn who_sleeps_is_woken() {
 
 /// One queue is polled while another one on the same port sleeps, and the other way round.
 #[test]
-fn a_poller_reads_for_those_who_sleep() {
+fn polling_thread_reads_for_sleeping_threads() {
     let _alone = alone();
     let (a, b) = (Side::new(HERE), Side::new(HERE));
     let quiet = b.engine.create_cq(64).unwrap();
@@ -350,7 +350,7 @@ fn a_poller_reads_for_those_who_sleep() {
 }
 
 #[test]
-fn destroyed_under_traffic() {
+fn ud_queue_pairs_are_destroyed_under_traffic() {
     let _alone = alone();
     let (a, b) = (Side::new(HERE), Side::new(HERE));
     let group = GROUP.parse().unwrap();
@@ -401,7 +401,7 @@ fn destroyed_under_traffic() {
 }
 
 #[test]
-fn a_shutdown_flushes_receives() {
+fn shutdown_flushes_ud_receives() {
     let _alone = alone();
     let a = Side::new(HERE);
     let to = a.to(&a);
@@ -416,7 +416,7 @@ fn a_shutdown_flushes_receives() {
 }
 
 #[test]
-fn memory_that_comes_later_holds_the_send_queue() {
+fn pending_memory_holds_the_ud_send_queue() {
     let _alone = alone();
     let (a, b) = (Side::new(HERE), Side::new(HERE));
     let control = a.engine.create_control(None, 8).unwrap();

@@ -89,7 +89,7 @@ fn still_works(a: &Side, b: &Side) {
 }
 
 #[test]
-fn cut_short_at_every_byte() {
+fn truncated_datagrams_are_dropped_and_counted() {
     let _alone = alone();
     let (a, b) = (Side::new(HERE), Side::new(HERE));
     let stranger = Stranger::at(&b);
@@ -108,7 +108,7 @@ fn cut_short_at_every_byte() {
 }
 
 #[test]
-fn every_opcode_and_every_flag() {
+fn invalid_opcodes_and_versions_are_dropped() {
     let _alone = alone();
     let (a, b) = (Side::new(HERE), Side::new(HERE));
     let stranger = Stranger::at(&b);
@@ -134,7 +134,7 @@ fn every_opcode_and_every_flag() {
 }
 
 #[test]
-fn a_pad_longer_than_the_payload() {
+fn pad_count_beyond_the_payload_is_dropped() {
     let _alone = alone();
     let (a, b) = (Side::new(HERE), Side::new(HERE));
     let stranger = Stranger::at(&b);
@@ -151,7 +151,7 @@ fn a_pad_longer_than_the_payload() {
 }
 
 #[test]
-fn giants() {
+fn oversized_datagrams_are_dropped() {
     let _alone = alone();
     let (a, b) = (Side::new(HERE), Side::new(HERE));
     let stranger = Stranger::at(&b);
@@ -173,7 +173,7 @@ fn giants() {
 }
 
 #[test]
-fn wrong_sum_partition_key_and_number() {
+fn wrong_icrc_pkey_qkey_or_number_is_dropped() {
     let _alone = alone();
     let (a, b) = (Side::new(HERE), Side::new(HERE));
     let stranger = Stranger::at(&b);
@@ -205,7 +205,7 @@ fn wrong_sum_partition_key_and_number() {
 }
 
 #[test]
-fn noise() {
+fn random_datagrams_are_counted() {
     let _alone = alone();
     let (a, b) = (Side::new(HERE), Side::new(HERE));
     let stranger = Stranger::at(&b);
@@ -242,7 +242,7 @@ fn noise() {
 
 /// A datagram to a group's port must carry the multicast number; others are dropped and counted, and members still receive.
 #[test]
-fn strangers_in_a_group() {
+fn unicast_number_at_group_port_is_dropped() {
     let _alone = alone();
     let (a, b) = (Side::new(HERE), Side::new(HERE));
     let group = GROUP.parse().unwrap();

@@ -127,7 +127,7 @@ fn naps() -> u64 {
 }
 
 #[test]
-fn a_message_wakes_the_thread_that_wants_it_and_no_other() {
+fn message_wakes_only_the_waiting_thread() {
     let _alone = alone();
     let (a, b) = sleepers();
     play(&a, &b, 50);
@@ -140,7 +140,7 @@ fn a_message_wakes_the_thread_that_wants_it_and_no_other() {
 }
 
 #[test]
-fn while_both_sleep_nobody_wakes() {
+fn idle_sleepers_cause_no_wakeups() {
     let _alone = alone();
     let (a, b) = sleepers();
     play(&a, &b, 50);
@@ -157,7 +157,7 @@ fn while_both_sleep_nobody_wakes() {
 }
 
 #[test]
-fn who_stays_away_is_served_for() {
+fn shard_serves_an_absent_sleeper() {
     let _alone = alone();
     let (a, b) = sleepers();
     play(&a, &b, 50);
@@ -184,7 +184,7 @@ fn who_stays_away_is_served_for() {
 }
 
 #[test]
-fn a_ring_wakes_whoever_sleeps_and_one_ring_wakes_one() {
+fn each_ring_wakes_one_sleeper() {
     let _alone = alone();
     let (a, _b) = sleepers();
     let woken = AtomicU32::new(0);
@@ -204,7 +204,7 @@ fn a_ring_wakes_whoever_sleeps_and_one_ring_wakes_one() {
 
 /// A queue armed for solicited completions does not notify for others; the peer's sends must still be acknowledged.
 #[test]
-fn who_sleeps_on_has_acknowledged() {
+fn sleeper_acknowledges_without_waking() {
     let _alone = alone();
     let (a, b) = sleepers();
     play(&a, &b, 50);
@@ -228,7 +228,7 @@ fn who_sleeps_on_has_acknowledged() {
 
 /// Messages each way, while one side sleeps beside a descriptor of its own.
 #[test]
-fn who_sleeps_beside_others_serves_as_well() {
+fn sleeper_with_foreign_descriptors_serves_its_connections() {
     let _alone = alone();
     let (a, b) = sleepers();
     let (tap, _far) = UnixStream::pair().unwrap();
@@ -257,7 +257,7 @@ fn who_sleeps_beside_others_serves_as_well() {
 }
 
 #[test]
-fn whatever_is_ready_first_wakes_who_sleeps_beside_others() {
+fn first_ready_descriptor_wakes_the_sleeper() {
     let _alone = alone();
     let (a, b) = sleepers();
     let (tap, mut far) = UnixStream::pair().unwrap();
@@ -302,7 +302,7 @@ fn whatever_is_ready_first_wakes_who_sleeps_beside_others() {
 /// Messages each way by threads that sleep until there is a completion, beside a shard that serves connections of absent threads:
 /// none is missed in any interleaving.
 #[test]
-fn who_sleeps_until_there_is_one_misses_none() {
+fn cq_sleep_misses_no_completion() {
     let _alone = alone();
     let (a, b) = sleepers();
     let message = |who: &Sleeper| {
@@ -339,7 +339,7 @@ fn who_sleeps_until_there_is_one_misses_none() {
 }
 
 #[test]
-fn who_sleeps_until_there_is_one_comes_back_in_time_and_for_others() {
+fn cq_sleep_ends_by_timeout_or_descriptor() {
     let _alone = alone();
     let (a, _b) = sleepers();
     for millis in [1, 15, 40] {

@@ -60,7 +60,7 @@ fn as_child() {
 }
 
 #[test]
-fn a_region_is_the_same_in_another_process() {
+fn region_keeps_its_identity_across_processes() {
     let path = std::env::temp_dir().join(format!("verbena-estate-{}", std::process::id()));
     let hatch = Hatch::bind(&path).unwrap();
     let mut heir = Peer::start("heir", &[("at", path.to_str().unwrap())]);

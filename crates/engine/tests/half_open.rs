@@ -113,13 +113,13 @@ fn failures_beside_a_flood(source: Ipv4Addr, attempts: usize) -> usize {
 }
 
 #[test]
-fn another_source_gets_in_beside_silent_connections() {
+fn other_source_connects_beside_silent_connections() {
     let _alone = alone();
     assert_eq!(failures_beside_a_flood(FAR, 100), 0);
 }
 
 #[test]
-fn the_same_source_gets_in_beside_silent_connections() {
+fn same_source_connects_beside_silent_connections() {
     let _alone = alone();
     let failed = failures_beside_a_flood(NEAR, 100);
     assert!(failed <= 5, "{failed} of 100 attempts failed");
@@ -127,7 +127,7 @@ fn the_same_source_gets_in_beside_silent_connections() {
 
 /// A source that opens many connections does not displace the few of another, even if those are silent.
 #[test]
-fn a_flood_displaces_its_own_connections_only() {
+fn flood_displaces_only_its_own_connections() {
     let _alone = alone();
     raise_descriptor_limit();
     let side = Side::new(&[("half_open", "64"), ("startup_timeout", "600s")]);
@@ -159,7 +159,7 @@ fn a_flood_displaces_its_own_connections_only() {
 
 /// Requests that the program has not answered yet are not displaced by silent connections of the same source.
 #[test]
-fn a_request_that_waits_for_its_answer_is_not_displaced() {
+fn request_awaiting_its_answer_is_not_displaced() {
     let _alone = alone();
     raise_descriptor_limit();
     let side = Side::new(&[("half_open", "16"), ("startup_timeout", "60s")]);
@@ -182,7 +182,7 @@ fn a_request_that_waits_for_its_answer_is_not_displaced() {
 
 /// The bound that docs/connections.md states: each connection here has sent the longest request except its last byte.
 #[test]
-fn an_unauthenticated_connection_takes_less_than_4_kib() {
+fn unauthenticated_connection_takes_less_than_4_kib() {
     const MANY: usize = 4000;
     const STATED: usize = 4096;
     let _alone = alone();

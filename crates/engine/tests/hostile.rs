@@ -97,7 +97,7 @@ fn standard(house: &House, qp: &verbena_engine::QueuePair) -> TcpStream {
 }
 
 #[test]
-fn nonsense_is_shown_out() {
+fn invalid_startup_frames_are_refused() {
     let _alone = alone();
     let house = House::new();
     house.welcomes();
@@ -128,7 +128,7 @@ fn nonsense_is_shown_out() {
 }
 
 #[test]
-fn those_who_never_speak_are_few_and_do_not_stay() {
+fn silent_connections_are_limited_and_time_out() {
     let _alone = alone();
     let house = House::new();
     house.welcomes();
@@ -153,7 +153,7 @@ fn those_who_never_speak_are_few_and_do_not_stay() {
 }
 
 #[test]
-fn a_flood_of_two_thousand_drowns_nobody() {
+fn connection_flood_is_bounded_and_others_continue() {
     let _alone = alone();
     let house = House::new();
     house.welcomes();
@@ -207,7 +207,7 @@ fn a_flood_of_two_thousand_drowns_nobody() {
 }
 
 #[test]
-fn a_flood_of_frames_after_startup_ends_only_itself() {
+fn frame_flood_ends_only_its_connection() {
     let _alone = alone();
     let house = House::new();
     house.welcomes();
@@ -243,7 +243,7 @@ fn a_flood_of_frames_after_startup_ends_only_itself() {
 }
 
 #[test]
-fn a_peer_that_never_reads_costs_a_bounded_amount() {
+fn peer_that_never_reads_uses_bounded_memory() {
     let _alone = alone();
     let house = House::new();
     house.welcomes();
@@ -271,7 +271,7 @@ fn a_peer_that_never_reads_costs_a_bounded_amount() {
 }
 
 #[test]
-fn five_hundred_at_once_are_all_welcome() {
+fn five_hundred_concurrent_connects_succeed() {
     let _alone = alone();
     const ALL: usize = 500;
     let (a, b) = (Side::new(&[]), Side::new(&[]));
@@ -313,7 +313,7 @@ fn five_hundred_at_once_are_all_welcome() {
 }
 
 #[test]
-fn requests_of_one_peer_are_shown_in_the_order_of_its_connections() {
+fn requests_of_one_peer_keep_connection_order() {
     let _alone = alone();
     let house = House::new();
     // Older connections that never send: they are waited for once, and only for a moment.
@@ -384,7 +384,7 @@ fn send_frame() -> Vec<u8> {
 }
 
 #[test]
-fn a_half_sent_message_frees_its_shared_receive() {
+fn half_sent_message_frees_its_shared_receive() {
     let shared = Shared::new("300ms");
     let mut raw = standard(&shared.house, &shared.qp);
     shared.receive(1);
@@ -398,7 +398,7 @@ fn a_half_sent_message_frees_its_shared_receive() {
 }
 
 #[test]
-fn a_slow_message_keeps_its_shared_receive() {
+fn slow_message_keeps_its_shared_receive() {
     let shared = Shared::new("2s");
     let mut raw = standard(&shared.house, &shared.qp);
     shared.receive(1);
@@ -436,7 +436,7 @@ fn relay(to: SocketAddr, open: Arc<AtomicBool>) -> SocketAddr {
 }
 
 #[test]
-fn a_peer_that_does_not_resume_frees_its_shared_receive() {
+fn unresumed_rnr_leaves_the_shared_receive() {
     let shared = Shared::new("300ms");
     let open = Arc::new(AtomicBool::new(true));
     let at = relay(shared.house.at(), open.clone());

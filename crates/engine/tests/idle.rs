@@ -62,7 +62,7 @@ fn as_child() {
 }
 
 #[test]
-fn who_has_nothing_to_say_is_silent() {
+fn idle_connections_cause_no_wakeups() {
     let mut peer = Peer::start("idle", &[]);
     let at = peer.hear().parse().unwrap();
     let side = Side::new(&[]);

@@ -30,7 +30,7 @@ fn with(key: Option<&str>) -> Side {
 }
 
 #[test]
-fn sides_with_the_same_key_meet() {
+fn same_keys_connect() {
     let _alone = alone();
     let (a, b) = (with(Some(ONE)), with(Some(ONE)));
     // The private data of programs is not changed, whatever its length.
@@ -43,7 +43,7 @@ fn sides_with_the_same_key_meet() {
 }
 
 #[test]
-fn sides_with_different_keys_do_not() {
+fn different_keys_do_not_connect() {
     let _alone = alone();
     for (one, two) in [(Some(ONE), Some(TWO)), (Some(ONE), None), (None, Some(ONE))] {
         let (a, b) = (with(one), with(two));
@@ -92,7 +92,7 @@ fn is_rejected(raw: &mut TcpStream) -> bool {
 }
 
 #[test]
-fn a_standard_peer_is_refused_unless_the_settings_expect_it() {
+fn key_refuses_standard_peers_without_peers_entry() {
     let _alone = alone();
     let strict = with(Some(ONE));
     let door = strict.engine.listen(loopback(), 16).unwrap();
@@ -112,7 +112,7 @@ fn prove(words: &[&[u8]]) -> [u8; 32] {
 }
 
 #[test]
-fn a_recorded_request_is_worth_nothing() {
+fn replayed_request_delivers_no_message() {
     let _alone = alone();
     let b = with(Some(ONE));
     let door = b.engine.listen(loopback(), 16).unwrap();
@@ -182,7 +182,7 @@ fn first_frame(nonce: u64) -> Vec<u8> {
 
 /// The first frame has the right form, but a nonce made without the key.
 #[test]
-fn a_first_frame_with_another_nonce_ends_the_stream() {
+fn wrong_first_frame_nonce_ends_the_stream() {
     let _alone = alone();
     let b = with(Some(ONE));
     let door = b.engine.listen(loopback(), 16).unwrap();
@@ -205,7 +205,7 @@ fn a_first_frame_with_another_nonce_ends_the_stream() {
 }
 
 #[test]
-fn one_who_answers_without_the_key_is_not_believed() {
+fn responder_without_the_key_is_refused() {
     let _alone = alone();
     let a = with(Some(ONE));
     let listener = TcpListener::bind(loopback()).unwrap();
@@ -252,7 +252,7 @@ impl Drop for KeyFile {
 
 /// The steps of docs/connections.md: after each, every pair of hosts that did or did not take it connects both ways.
 #[test]
-fn keys_are_exchanged_without_an_interruption() {
+fn key_rotation_interrupts_no_connection() {
     let _alone = alone();
     let steps = [
         KeyFile::new("old", &[ONE], 0o600),
@@ -270,7 +270,7 @@ fn keys_are_exchanged_without_an_interruption() {
 }
 
 #[test]
-fn a_key_file_that_others_can_read_is_an_error_at_start() {
+fn engine_refuses_key_file_readable_by_others() {
     let file = KeyFile::new("open", &[ONE], 0o644);
     let error = Engine::new(config(&[("key_file", file.0.to_str().unwrap())])).unwrap_err();
     let sentence = error.to_string();

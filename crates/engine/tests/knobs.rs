@@ -27,7 +27,7 @@ fn acknowledged_after(a: &Side, b: &Side) -> Duration {
 
 /// If a polling program does something else after a message, its peer waits once, not each time.
 #[test]
-fn acknowledgements_that_were_put_off_for_too_long_are_not_put_off_again() {
+fn late_acknowledgements_are_not_deferred_again() {
     let slow = Duration::from_millis(400);
     let (a, b) = (Side::new(&[]), Side::new(&[("lend_time", "500ms")]));
     join(&a, &b);
@@ -48,7 +48,7 @@ fn acknowledgements_that_were_put_off_for_too_long_are_not_put_off_again() {
 
 /// A program that polls as fast as messages arrive acknowledges them after a limit all the same.
 #[test]
-fn acknowledgements_are_due_after_so_many_requests_or_bytes() {
+fn acknowledgements_are_due_after_requests_or_bytes() {
     for (key, value, bytes) in [("ack_requests", "1", 64), ("ack_bytes", "32K", 60_000)] {
         let settings = [("lend_time", "500ms"), (key, value)];
         let (a, b) = (Side::new(&[]), Side::new(&settings));
@@ -68,7 +68,7 @@ fn acknowledgements_are_due_after_so_many_requests_or_bytes() {
 }
 
 #[test]
-fn a_standard_peer_waits_for_a_receive_as_long_as_the_setting_says() {
+fn receive_wait_limits_a_standard_peer() {
     let settings = [("extensions", "off"), ("receive_wait", "200ms")];
     let (a, b) = pair(&settings);
     let began = Instant::now();
@@ -114,7 +114,7 @@ fn what_comes(raw: &mut std::net::TcpStream) -> Vec<u8> {
 
 /// siw may leave the first frame unread until further bytes arrive; a repeated empty Write makes it read.
 #[test]
-fn a_standard_peer_that_says_nothing_is_nudged_once() {
+fn silent_standard_peer_is_nudged_once() {
     const EMPTY_WRITE: &[u8] = b"\0\x0e\xc1\x40\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0";
     const SENT: usize = 2 + 18 + 8 + 4;
     for (nudge, sends, answers, expected) in [
@@ -149,7 +149,7 @@ fn a_standard_peer_that_says_nothing_is_nudged_once() {
 
 /// A peer of our kind without the extensions ignores it, whatever was negotiated.
 #[test]
-fn a_nudge_is_harmless() {
+fn nudge_does_not_disturb_a_peer() {
     for rtr in ["none", "write", "read"] {
         let (a, b) = pair(&[("extensions", "off"), ("nudge", "10ms"), ("rtr", rtr)]);
         b.receive(1, &[b.sge(0, 8)]);
@@ -166,7 +166,7 @@ fn a_nudge_is_harmless() {
 
 /// RFC 5044 has a responder wait for the first frame; a client on siw may wait for its server's.
 #[test]
-fn a_responder_speaks_first_after_a_while() {
+fn responder_sends_first_after_speak_first() {
     for (speak_first, speaks) in [("20ms", true), ("0s", false)] {
         for request in [
             &b"MPA ID Req Frame\0\x01\0\0"[..],
@@ -203,7 +203,7 @@ fn a_responder_speaks_first_after_a_while() {
 
 /// A close directly after the Terminate overtakes siw's own establishment.
 #[test]
-fn a_new_standard_peer_has_time_between_terminate_and_close() {
+fn close_follows_terminate_after_a_delay() {
     let a = Side::new(&[("rtr", "none"), ("crc", "off")]);
     let (at, peer) = silent_responder();
     common::dial(&a.qp, at).unwrap();

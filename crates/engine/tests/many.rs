@@ -91,7 +91,7 @@ fn as_child() {
 }
 
 #[test]
-fn many_queue_pairs_in_two_processes() {
+fn thousands_of_queue_pairs_connect_between_processes() {
     let mut peer = Peer::start("many", &[]);
     let (all, side) = (count(), ready());
     let to = peer.hear().parse().unwrap();

@@ -43,7 +43,7 @@ fn words(line: &str) -> &str {
 }
 
 #[test]
-fn who_reads_sees_everything_and_who_does_not_is_told_how_much_it_missed() {
+fn unread_monitor_events_are_counted_as_missed() {
     let _alone = alone();
     let side = Side::new(&[]);
     let mut reader = watch();
@@ -81,7 +81,7 @@ fn who_reads_sees_everything_and_who_does_not_is_told_how_much_it_missed() {
 }
 
 #[test]
-fn few_watch_at_once_and_leave_nothing_behind() {
+fn watchers_are_limited_and_leave_no_descriptors() {
     let _alone = alone();
     let _side = Side::new(&[]);
     let before = descriptors();
@@ -103,7 +103,7 @@ fn few_watch_at_once_and_leave_nothing_behind() {
 }
 
 #[test]
-fn who_does_not_want_to_be_watched_is_not() {
+fn monitor_off_hides_the_engine() {
     let _alone = alone();
     let side = Side::new(&[("monitor", "off")]);
     assert!(visit(std::process::id(), 0).is_none());
@@ -120,7 +120,7 @@ fn who_does_not_want_to_be_watched_is_not() {
 const STRANGER: &str = "VERBENA_TEST_STRANGER";
 
 #[test]
-fn as_stranger() {
+fn as_other_user() {
     if let Ok(pid) = std::env::var(STRANGER) {
         let mut reader = visit(pid.parse().unwrap(), 0).unwrap();
         println!("\n> {}", line(&mut reader));
@@ -129,12 +129,12 @@ fn as_stranger() {
 
 /// Only root can act as another user.
 #[test]
-fn strangers_are_sent_away() {
+fn other_users_are_refused() {
     let _alone = alone();
     let _side = Side::new(&[]);
     let nobody = 65_534;
     let stranger = Command::new(std::env::current_exe().unwrap())
-        .args(["as_stranger", "--exact", "--nocapture"])
+        .args(["as_other_user", "--exact", "--nocapture"])
         .env(STRANGER, std::process::id().to_string())
         .uid(nobody)
         .output();

@@ -11,7 +11,7 @@ use verbena_nic::ud::GRH_LEN;
 use verbena_nic::{ReceiveWr, WcOp};
 
 #[test]
-fn a_group_across_adapters_gets_everything_but_its_own() {
+fn multicast_reaches_every_member_but_the_sender() {
     let _alone = alone();
     let group: IpAddr = GROUP.parse().unwrap();
     let (a, b, c) = (Side::new(HERE), Side::new(HERE), Side::new(HERE));
@@ -57,7 +57,7 @@ fn a_group_across_adapters_gets_everything_but_its_own() {
 }
 
 #[test]
-fn a_group_of_the_other_family() {
+fn ipv6_multicast_is_delivered() {
     let _alone = alone();
     let group: IpAddr = "ff12::7777".parse().unwrap();
     // Linux has no route for such groups on the loopback interface, so another one is needed.
@@ -82,7 +82,7 @@ fn a_group_of_the_other_family() {
 
 /// A polling thread reads several sockets: one that always has input does not starve the others.
 #[test]
-fn noise_at_one_socket_does_not_drown_another() {
+fn busy_socket_does_not_starve_another() {
     let _alone = alone();
     let group: IpAddr = GROUP.parse().unwrap();
     let (a, b) = (Side::new(HERE), Side::new(HERE));

@@ -106,7 +106,7 @@ fn traffic<'a>(side: &'a Side, remote: Remote, settings: &[(&str, &str)]) -> Tra
 
 /// All outstanding requests complete: one with the error of the loss, the others flushed, in order.
 #[test]
-fn a_peer_that_is_killed_leaves_no_work_behind() {
+fn killed_peer_fails_all_outstanding_requests() {
     let kinds: [(&[(&str, &str)], Status); 3] = [
         (&[("crc", "off")], Status::RetryExcErr),
         (&[("crc", "on")], Status::RetryExcErr),
@@ -137,7 +137,7 @@ fn a_peer_that_is_killed_leaves_no_work_behind() {
 
 /// A stopped process does not read, but its kernel acknowledges: the peer is not dead (docs/connections.md, "Peers that die, stall or fall silent").
 #[test]
-fn a_peer_that_is_stopped_and_continued_loses_nothing() {
+fn stopped_and_continued_peer_loses_nothing() {
     for round in 0..6_u64 {
         let settings = [
             ("dead_after", "300ms"),
@@ -166,7 +166,7 @@ fn a_peer_that_is_stopped_and_continued_loses_nothing() {
 /// docs/connections.md: a stopped program is not dead, but the wait for it is bounded. Here its window is zero, or it has received a
 /// small request and does not answer it.
 #[test]
-fn a_peer_that_stays_stopped_has_stalled() {
+fn stalled_after_limits_the_wait_for_a_peer() {
     let small = |side: &Side, remote| side.post(0, read_from(remote), &[side.sge(0, 8)]);
     let large = |side: &Side, remote| {
         (0..40).for_each(|id| side.post(id, write_to(remote), &[side.sge(0, 4 << 20)]));
@@ -201,7 +201,7 @@ fn a_peer_that_stays_stopped_has_stalled() {
 
 /// A queue pair that only receives, or is idle, has no request that could fail.
 #[test]
-fn a_killed_peer_is_noticed_by_receivers() {
+fn killed_peer_is_noticed_by_receivers() {
     for (personality, qp_type) in [
         ("roce", QpType::Rc),
         ("iwarp", QpType::Rc),

@@ -117,7 +117,7 @@ fn setuid_programs_ignore_environment_and_home() {
 
 /// The message shows a caller that may read the file where it is wrong, and other callers nothing of its contents.
 #[test]
-fn files_that_are_no_configuration_are_not_shown() {
+fn invalid_configuration_contents_are_not_shown() {
     let folder = Folder::new("shadow");
     let shadow = folder.file("shadow", SECRET, 0o600);
     let text = said(

@@ -77,7 +77,7 @@ fn doze(side: &Side, woken: &Receiver<()>, polls: u64, mut took: impl FnMut(u64)
 
 /// Both sides poll for a while, as programs do, then arm and sleep: lending and returning at every turn.
 #[test]
-fn sleepers_at_both_ends_are_never_forgotten() {
+fn no_wakeup_is_lost_between_sleeping_peers() {
     within(LIMIT, || {
         for crc in ["on", "off"] {
             let (a, b) = pair(&[("crc", crc), ("lend_polls", "3")]);
@@ -120,7 +120,7 @@ fn sleepers_at_both_ends_are_never_forgotten() {
 
 /// Posting, polling, sleeping, resizing, registering, and queue pairs that come and go on the same queues.
 #[test]
-fn everything_at_once() {
+fn concurrent_operations_on_shared_queues_complete() {
     within(LIMIT, || {
         let (a, b) = pair(&[]);
         let (going, posted, ended, got) = (
@@ -230,7 +230,7 @@ fn everything_at_once() {
 /// With small socket buffers (not smaller than a loopback segment, or TCP itself is slow) every other write finds no room, and
 /// interest in room is set and cleared concurrently.
 #[test]
-fn room_to_write_is_never_forgotten() {
+fn writable_socket_is_never_missed() {
     within(LIMIT, || {
         for settings in [
             [("buffers", "131072"), ("crc", "off")],
@@ -275,7 +275,7 @@ fn room_to_write_is_never_forgotten() {
 
 /// A standard peer's long message waits in the socket for its receive, and is then read to its end without a polling thread.
 #[test]
-fn a_message_that_waited_is_read_to_its_end() {
+fn waiting_message_is_read_to_its_end() {
     within(LIMIT, || {
         for crc in ["on", "off"] {
             let (a, b) = pair(&[("extensions", "off"), ("crc", crc), ("buffers", "131072")]);
@@ -295,7 +295,7 @@ fn a_message_that_waited_is_read_to_its_end() {
 
 /// A polling thread may be the one that ends a connection.
 #[test]
-fn a_poller_can_end_a_connection() {
+fn polling_thread_may_end_a_connection() {
     within(LIMIT, || {
         for round in 0..40 {
             let (a, b) = pair(&[("linger", "300ms")]);

@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_right_is_named_with_what_to_do() {
+    fn missing_capability_error_names_the_remedy() {
         for (capability, name) in [
             (Capability::NetAdmin, "CAP_NET_ADMIN"),
             (Capability::NetRaw, "CAP_NET_RAW"),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_interface_is_no_missing_right() {
+    fn missing_interface_is_not_a_permission_error() {
         let error = Error::of("SIOCGIFMTU", "x0", Errno::NODEV, Capability::NetAdmin);
         assert_eq!(error, Error::NoInterface { name: "x0".into() });
         let error = Error::of("SIOCSIFMTU", "x0", Errno::INVAL, Capability::NetAdmin);

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_checked_before_the_kernel_sees_them() {
+    fn interface_names_are_validated() {
         for name in ["a", "tap%d", "exactly15bytes0", "eth0.5"] {
             assert_eq!(check(name, true), Ok(()), "{name}");
         }
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_or_not_ethernet_says_so() {
+    fn missing_and_non_ethernet_interfaces_are_errors() {
         let gone = Interface::named("no-such-if").unwrap_err();
         assert!(gone.to_string().contains("no-such-if"), "{gone}");
         let loopback = Interface::named("lo").unwrap_err();

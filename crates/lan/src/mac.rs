@@ -99,14 +99,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_prints_what_it_parses() {
+    fn parsed_mac_prints_in_lower_case() {
         let mac: Mac = "02:00:5E:10:ff:01".parse().unwrap();
         assert_eq!(mac.to_string(), "02:00:5e:10:ff:01");
         assert_eq!(mac.octets(), [2, 0, 0x5e, 0x10, 0xff, 1]);
     }
 
     #[test]
-    fn other_texts_are_refused() {
+    fn malformed_mac_texts_are_refused() {
         let wrong = [
             "",
             "02:00:5e:10:ff",
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds() {
+    fn address_kinds_are_told_apart() {
         let mac = |text: &str| text.parse::<Mac>().unwrap();
         assert!(Mac::BROADCAST.is_group() && !Mac::BROADCAST.is_station());
         assert!(mac("33:33:00:00:00:01").is_group());

@@ -86,15 +86,15 @@ fn p8_offloads_passed_on_9000() {
 }
 
 #[test]
-fn p8_offloads_by_hand_1500() {
-    privileged("p8_offloads_by_hand_1500", || {
+fn p8_offloads_in_software_1500() {
+    privileged("p8_offloads_in_software_1500", || {
         everything(1500, Offloads::NONE);
     });
 }
 
 #[test]
-fn p8_offloads_by_hand_9000() {
-    privileged("p8_offloads_by_hand_9000", || {
+fn p8_offloads_in_software_9000() {
+    privileged("p8_offloads_in_software_9000", || {
         everything(9000, Offloads::NONE);
     });
 }
@@ -106,8 +106,8 @@ const SEGMENTS: &str = "import socket,sys\n\
     s.sendto(b''.join(bytes([i])*1000 for i in range(10))+b'end',(sys.argv[1],5002))\n";
 
 #[test]
-fn p8_datagrams_of_one_super_frame_arrive_one_by_one() {
-    privileged("p8_datagrams_of_one_super_frame_arrive_one_by_one", || {
+fn p8_gso_datagrams_arrive_one_by_one() {
+    privileged("p8_gso_datagrams_arrive_one_by_one", || {
         for taken in [Offloads::ALL, Offloads::NONE] {
             let world = Bridge::new(1500, taken);
             for ip in ["10.9.0.2", "fd09::2"] {
@@ -135,8 +135,8 @@ fn p8_datagrams_of_one_super_frame_arrive_one_by_one() {
 }
 
 #[test]
-fn p8_a_pulled_cable_is_seen_and_traffic_resumes() {
-    privileged("p8_a_pulled_cable_is_seen_and_traffic_resumes", || {
+fn p8_traffic_resumes_after_link_loss() {
+    privileged("p8_traffic_resumes_after_link_loss", || {
         let world = Bridge::new(1500, Offloads::ALL);
         ping(&world.host, "10.9.0.2", 100);
         world.tap.set_carrier(false).unwrap();

@@ -23,8 +23,8 @@ fn frame(to: Mac, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn p8_settings_are_read_back_by_us_and_by_others() {
-    privileged("p8_settings_are_read_back_by_us_and_by_others", || {
+fn p8_settings_match_what_the_kernel_reports() {
+    privileged("p8_settings_match_what_the_kernel_reports", || {
         let space = Space::new();
         let tap = tap(&space, "tap%d", 1);
         let interface = tap.interface();
@@ -97,8 +97,8 @@ fn p8_links_are_seen_on_both_sides() {
 }
 
 #[test]
-fn p8_offloads_are_granted_as_the_kernel_does() {
-    privileged("p8_offloads_are_granted_as_the_kernel_does", || {
+fn p8_offload_setting_reports_what_kernel_granted() {
+    privileged("p8_offload_setting_reports_what_kernel_granted", || {
         let space = Space::new();
         let tap = tap(&space, "tap0", 1);
         let features = || space.command("ethtool -k tap0");
@@ -116,8 +116,8 @@ fn p8_offloads_are_granted_as_the_kernel_does() {
 }
 
 #[test]
-fn p8_what_is_down_or_gone_loses_frames_and_says_so() {
-    privileged("p8_what_is_down_or_gone_loses_frames_and_says_so", || {
+fn p8_interface_down_loses_and_counts_frames() {
+    privileged("p8_interface_down_loses_and_counts_frames", || {
         let (unit, lan) = (Space::new(), Space::new());
         unit.join("u0", &lan, "l0");
         let tap = tap(&unit, "tap0", 1);
@@ -167,56 +167,53 @@ fn p8_what_is_down_or_gone_loses_frames_and_says_so() {
 }
 
 #[test]
-fn a_tag_and_an_unfinished_checksum_pass_a_port_as_they_are() {
-    privileged(
-        "a_tag_and_an_unfinished_checksum_pass_a_port_as_they_are",
-        || {
-            let (unit, lan) = (Space::new(), Space::new());
-            unit.join("u0", &lan, "l0");
-            // Neighbour discovery would send frames in between.
-            unit.run(|| std::fs::write("/proc/sys/net/ipv6/conf/u0/disable_ipv6", "1"))
-                .unwrap();
-            lan.run(|| std::fs::write("/proc/sys/net/ipv6/conf/l0/disable_ipv6", "1"))
-                .unwrap();
-            let port = unit.run(|| Port::open("u0", true)).unwrap();
-            let peer = lan.run(|| Port::open("l0", true)).unwrap();
-            let mut tagged = frame(Mac::BROADCAST, 200);
-            tagged[12..18].copy_from_slice(&[0x81, 0, 0x20, 5, 0x88, 0xb5]);
-            let mut twice = frame(Mac::BROADCAST, 200);
-            twice[12..22].copy_from_slice(&[0x88, 0xa8, 0, 7, 0x81, 0, 0, 5, 0x88, 0xb5]);
-            let partial = Vnet {
-                partial: Some(Partial {
-                    start: 60,
-                    offset: 16,
-                }),
-                ..Vnet::PLAIN
-            };
-            let mut batch = Batch::new(8);
-            for (vnet, bytes) in [
-                (Vnet::PLAIN, frame(Mac::BROADCAST, 60)),
-                (Vnet::PLAIN, tagged.clone()),
-                (Vnet::PLAIN, twice),
-                (partial, frame(Mac::BROADCAST, 200)),
-                (partial, tagged),
-            ] {
-                assert_eq!(peer.put(&vnet, &bytes), Ok(Put::Sent));
-                until("it came", || {
-                    port.read(&mut batch).unwrap();
-                    batch
-                        .frames()
-                        .iter()
-                        .any(|f| f.bytes()[6..12] == bytes[6..12])
-                });
-                let came = batch.frames().last().unwrap();
-                assert_eq!(came.bytes(), bytes);
-                assert_eq!(came.vnet().partial, vnet.partial);
-                // Sent frames do not come back.
-                assert_eq!(peer.read(&mut batch).unwrap().frames, 0);
-            }
-            let counters = port.counters().unwrap();
-            assert!(counters.frames >= 5 && counters.drops == 0, "{counters:?}");
-        },
-    );
+fn vlan_tag_and_partial_checksum_pass_unchanged() {
+    privileged("vlan_tag_and_partial_checksum_pass_unchanged", || {
+        let (unit, lan) = (Space::new(), Space::new());
+        unit.join("u0", &lan, "l0");
+        // Neighbour discovery would send frames in between.
+        unit.run(|| std::fs::write("/proc/sys/net/ipv6/conf/u0/disable_ipv6", "1"))
+            .unwrap();
+        lan.run(|| std::fs::write("/proc/sys/net/ipv6/conf/l0/disable_ipv6", "1"))
+            .unwrap();
+        let port = unit.run(|| Port::open("u0", true)).unwrap();
+        let peer = lan.run(|| Port::open("l0", true)).unwrap();
+        let mut tagged = frame(Mac::BROADCAST, 200);
+        tagged[12..18].copy_from_slice(&[0x81, 0, 0x20, 5, 0x88, 0xb5]);
+        let mut twice = frame(Mac::BROADCAST, 200);
+        twice[12..22].copy_from_slice(&[0x88, 0xa8, 0, 7, 0x81, 0, 0, 5, 0x88, 0xb5]);
+        let partial = Vnet {
+            partial: Some(Partial {
+                start: 60,
+                offset: 16,
+            }),
+            ..Vnet::PLAIN
+        };
+        let mut batch = Batch::new(8);
+        for (vnet, bytes) in [
+            (Vnet::PLAIN, frame(Mac::BROADCAST, 60)),
+            (Vnet::PLAIN, tagged.clone()),
+            (Vnet::PLAIN, twice),
+            (partial, frame(Mac::BROADCAST, 200)),
+            (partial, tagged),
+        ] {
+            assert_eq!(peer.put(&vnet, &bytes), Ok(Put::Sent));
+            until("it came", || {
+                port.read(&mut batch).unwrap();
+                batch
+                    .frames()
+                    .iter()
+                    .any(|f| f.bytes()[6..12] == bytes[6..12])
+            });
+            let came = batch.frames().last().unwrap();
+            assert_eq!(came.bytes(), bytes);
+            assert_eq!(came.vnet().partial, vnet.partial);
+            // Sent frames do not come back.
+            assert_eq!(peer.read(&mut batch).unwrap().frames, 0);
+        }
+        let counters = port.counters().unwrap();
+        assert!(counters.frames >= 5 && counters.drops == 0, "{counters:?}");
+    });
 }
 
 #[test]
@@ -264,11 +261,11 @@ fn every_queue_carries_frames() {
 const WITHOUT: &str = "VERBENA_LAN_WITHOUT_RIGHTS";
 
 #[test]
-fn the_missing_right_is_named() {
+fn missing_capability_is_named() {
     if std::env::var_os(WITHOUT).is_some() {
         return without_rights();
     }
-    privileged("the_missing_right_is_named", || {
+    privileged("missing_capability_is_named", || {
         let space = Space::new();
         space.ip("link add u0 type veth peer name u1");
         space.ip("tuntap add dev mine mode tap user 0");
@@ -278,7 +275,7 @@ fn the_missing_right_is_named() {
             command
                 .args(["--bounding-set=-all", "--inh-caps=-all"])
                 .arg(program);
-            command.args(["the_missing_right_is_named", "--exact", "--nocapture"]);
+            command.args(["missing_capability_is_named", "--exact", "--nocapture"]);
             command.env(WITHOUT, "1").output()
         });
         let ran = ran.unwrap();

@@ -73,8 +73,8 @@ fn shared_out(got: &[Vec<[u8; 2]>]) {
 }
 
 #[test]
-fn p8_each_frame_comes_to_one_port_of_several() {
-    privileged("p8_each_frame_comes_to_one_port_of_several", || {
+fn p8_each_frame_reaches_one_port_per_group() {
+    privileged("p8_each_frame_reaches_one_port_per_group", || {
         let (unit, lan) = (Space::new(), Space::new());
         unit.join("u0", &lan, "l0");
         let open = |queues| unit.run(|| Port::open_several("u0", true, queues));
@@ -130,8 +130,8 @@ fn p8_each_frame_comes_to_one_port_of_several() {
 }
 
 #[test]
-fn what_cannot_be_shared_says_why() {
-    privileged("what_cannot_be_shared_says_why", || {
+fn invalid_queue_counts_are_refused_with_reason() {
+    privileged("invalid_queue_counts_are_refused_with_reason", || {
         let space = Space::new();
         space.ip("link add u0 type veth peer name u1");
         for queues in [0, 65] {

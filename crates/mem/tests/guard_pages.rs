@@ -175,7 +175,7 @@ fn boundaries(tpt: &Tpt, stag: Stag, start: u64, len: u64) {
 }
 
 #[test]
-fn a_run_that_ends_or_begins_at_a_guard_page() {
+fn run_next_to_guard_page_is_exact() {
     for (offset, len) in [
         (0, PAGE),
         (0, 100),
@@ -201,7 +201,7 @@ fn a_run_that_ends_or_begins_at_a_guard_page() {
 }
 
 #[test]
-fn pages_that_scatter_between_guard_pages() {
+fn scattered_pages_are_accessed_exactly() {
     for (first, len) in [
         (0, 3 * PAGE),
         (100, 3 * PAGE - 100),
@@ -232,7 +232,7 @@ fn pages_that_scatter_between_guard_pages() {
 }
 
 #[test]
-fn a_window_at_the_edge_of_its_region() {
+fn window_at_region_edge_is_exact() {
     for (offset, len) in [(PAGE - 64, 64), (0, 64), (0, PAGE)] {
         let memory = Guarded::new(1);
         memory.fill(0);
@@ -296,7 +296,7 @@ fn each_refusal_of_a_right_leaves_memory_untouched() {
 }
 
 #[test]
-fn the_last_word_before_a_guard_page_is_the_last_one() {
+fn atomic_reaches_only_words_inside_the_region() {
     let memory = Guarded::new(1);
     memory.fill(0);
     let tpt = table();
@@ -328,7 +328,7 @@ fn the_last_word_before_a_guard_page_is_the_last_one() {
 }
 
 #[test]
-fn memory_that_reaches_into_a_guard_page_cannot_be_registered() {
+fn memory_into_guard_page_cannot_be_registered() {
     let memory = Guarded::new(2);
     let tpt = table();
     let refused = |att| {

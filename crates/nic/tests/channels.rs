@@ -190,7 +190,7 @@ fn shared_queue() -> usize {
 }
 
 #[test]
-fn memory_for_requests_grows_with_the_queue_and_not_with_the_channels() {
+fn request_memory_grows_with_queue_not_channels() {
     let shared = shared_queue();
     let own = own_queues();
     println!(

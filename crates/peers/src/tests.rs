@@ -85,7 +85,7 @@ fn streams_carry_bytes() {
 }
 
 #[test]
-fn many_are_joined_before_anything_is_said() {
+fn many_connections_report_memory_and_bytes() {
     let (server, caller) = both("many --connections 300 --size 4096");
     assert!(
         server.grown > 0 && caller.bytes > 0,
@@ -94,7 +94,7 @@ fn many_are_joined_before_anything_is_said() {
 }
 
 #[test]
-fn every_socket_of_many_carries_and_the_server_sees_the_end_of_each() {
+fn tcp_many_carries_bytes_and_ends() {
     for words in [
         "tcp-many --connections 300 --size 4096",
         "tcp-many --connections 1 --size 3000000",
@@ -105,7 +105,7 @@ fn every_socket_of_many_carries_and_the_server_sees_the_end_of_each() {
 }
 
 #[test]
-fn nothing_counts_before_every_connection_has_carried_two() {
+fn meter_starts_after_two_messages_per_connection() {
     let mut meter = job::Meter::of_connections(&job("many --connections 50 --size 10"));
     std::thread::sleep(std::time::Duration::from_millis(100));
     assert!(meter.more(99) && meter.figures().messages == 0);
@@ -117,7 +117,7 @@ fn nothing_counts_before_every_connection_has_carried_two() {
 }
 
 #[test]
-fn more_connections_than_descriptors_are_refused_with_both_numbers() {
+fn connections_beyond_descriptor_limit_are_refused() {
     let error = call(&job("many --connections 2000000000")).unwrap_err();
     assert!(
         error.to_string().contains("2000000000 connections"),
@@ -126,7 +126,7 @@ fn more_connections_than_descriptors_are_refused_with_both_numbers() {
 }
 
 #[test]
-fn idle_ends_by_itself() {
+fn idle_run_ends_by_itself() {
     let (_, caller) = both("idle");
     assert!(caller.seconds > 0.0);
 }

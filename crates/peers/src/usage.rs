@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_is_found_at_a_lines_beginning_only() {
+    fn field_matches_only_at_line_start() {
         let text = "VmHWM:\t    9 kB\nVmRSS:\t    5508 kB\nvoluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t8\n";
         assert_eq!(field(text, "VmRSS:"), Some(5508));
         assert_eq!(field(text, "voluntary_ctxt_switches:"), Some(7));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_us() {
+    fn cpu_and_resident_memory_are_read() {
         let spun: u64 = (0..2_000_000_u64).fold(0, |a, b| a ^ b.wrapping_mul(a | 3));
         assert!(std::hint::black_box(spun) < u64::MAX && cpu() > 0.0);
         assert!(resident().unwrap() > 100 << 10);
@@ -99,7 +99,7 @@ mod tests {
 
     /// The sum alone shows nothing: threads of other tests end, and their switches are no longer counted.
     #[test]
-    fn a_thread_that_is_woken_is_counted() {
+    fn wakeups_of_a_thread_are_counted() {
         std::thread::scope(|scope| {
             let (tell, told) = std::sync::mpsc::channel::<()>();
             let (answer, answered) = std::sync::mpsc::channel();

@@ -4,7 +4,7 @@ use crate::life::is_tcp;
 use crate::mine;
 
 #[test]
-fn only_tcp_is_turned() {
+fn only_tcp_sockets_become_rsockets() {
     let stream = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     assert!(is_tcp(libc::AF_INET, stream, 0));
     assert!(is_tcp(libc::AF_INET6, libc::SOCK_STREAM, libc::IPPROTO_TCP));
@@ -18,7 +18,7 @@ fn only_tcp_is_turned() {
 }
 
 #[test]
-fn a_descriptor_is_ours_until_it_is_closed() {
+fn descriptor_is_tracked_until_removed() {
     assert!(!mine::is(777) && !mine::is(-1) && !mine::is(1 << 20));
     assert!(mine::add(777) && mine::is(777));
     assert!(mine::remove(777) && !mine::remove(777));
@@ -26,7 +26,7 @@ fn a_descriptor_is_ours_until_it_is_closed() {
 }
 
 #[test]
-fn what_is_not_ours_reaches_the_c_library() {
+fn untracked_descriptors_are_passed_to_libc() {
     let mut ends = [0; 2];
     // SAFETY: every pointer is to a local of the test or to a string literal, valid for the length that is passed with it; the descriptors
     // are those that `pipe` returned.

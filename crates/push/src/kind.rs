@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_is_counted_by_itself_under_a_name_of_its_own() {
+    fn kinds_are_counted_separately_under_unique_names() {
         let mut tally = Tally::default();
         for (at, kind) in Kind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, at);

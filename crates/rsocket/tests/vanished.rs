@@ -103,8 +103,8 @@ fn broke(error: &Error) -> bool {
 }
 
 #[test]
-fn a_vanished_host_ends_a_sending_socket() {
-    space::privileged("a_vanished_host_ends_a_sending_socket", || {
+fn vanished_host_fails_sending_socket() {
+    space::privileged("vanished_host_fails_sending_socket", || {
         let ends = Ends::new(&[("dead_after", "1s"), ("keep_alive", NEVER)]);
         ends.cut();
         let [a, _] = &ends.sockets;
@@ -117,8 +117,8 @@ fn a_vanished_host_ends_a_sending_socket() {
 }
 
 #[test]
-fn a_vanished_host_ends_a_receiving_socket() {
-    space::privileged("a_vanished_host_ends_a_receiving_socket", || {
+fn vanished_host_fails_receiving_socket() {
+    space::privileged("vanished_host_fails_receiving_socket", || {
         let ends = Ends::new(&[("dead_after", NEVER), ("keep_alive", "2s")]);
         ends.cut();
         let [_, b] = &ends.sockets;

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_known_by_their_folder() {
+    fn counter_paths_are_recognised_by_directory() {
         assert!(is_counter(b"/a/ports/1/counters/port_rcv_data"));
         assert!(is_counter(b"/a/ports/1/hw_counters/sent_pkts"));
         assert!(!is_counter(b"/a/ports/1/counters"));

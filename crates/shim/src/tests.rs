@@ -6,7 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 use super::*;
 
 #[test]
-fn the_device_file_looks_like_the_stand_in() {
+fn device_file_appears_as_character_device() {
     for path in ["/dev/infiniband/uverbs0", "/dev/infiniband/uverbs17"] {
         let seen = fs::metadata(path).unwrap();
         assert!(seen.file_type().is_char_device(), "{path}");
@@ -47,7 +47,7 @@ fn every_other_path_is_left_alone() {
 }
 
 #[test]
-fn the_reason_is_left_as_it_was() {
+fn errno_is_unchanged_on_success() {
     // SAFETY: `__errno_location` returns this thread's own variable; the paths are C strings, and `place` has room for the result.
     unsafe {
         *libc::__errno_location() = 77;
@@ -61,7 +61,7 @@ fn the_reason_is_left_as_it_was() {
 }
 
 #[test]
-fn a_function_that_nobody_has_is_an_error() {
+fn missing_libc_function_returns_enosys() {
     let slot = AtomicPtr::new(core::ptr::null_mut());
     assert!(next(&slot, c"no_such_function_anywhere").is_null());
     assert_eq!(absent::<c_int>(), -1);

@@ -13,7 +13,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_good_run_ends_with_a_summary_and_zero() {
+fn passing_run_prints_a_summary_and_exits_0() {
     let out = sim(&["--seed", "3", "--count", "2", "--verbose"]);
     assert_eq!(out.status.code(), Some(0));
     let said = text(&out.stdout);
@@ -33,7 +33,7 @@ fn a_good_run_ends_with_a_summary_and_zero() {
 }
 
 #[test]
-fn bad_usage_ends_with_two() {
+fn bad_usage_exits_with_2() {
     for args in [
         &["--seed", "x"][..],
         &["--workload", "nonsense"],
@@ -50,7 +50,7 @@ fn bad_usage_ends_with_two() {
 }
 
 #[test]
-fn a_capture_that_cannot_be_written_is_one_clear_line() {
+fn unwritable_capture_prints_one_line() {
     let out = sim(&["capture", "--out", "/nonexistent/file.pcap"]);
     assert_eq!(out.status.code(), Some(2));
     let said = text(&out.stderr);
@@ -59,7 +59,7 @@ fn a_capture_that_cannot_be_written_is_one_clear_line() {
 }
 
 #[test]
-fn help_names_everything() {
+fn help_names_every_option() {
     let said = text(&sim(&["--help"]).stdout);
     for word in [
         "--seed",
@@ -75,7 +75,7 @@ fn help_names_everything() {
 }
 
 #[test]
-fn adapters_alone_or_behind_the_workload() {
+fn adapters_run_alone_or_after_the_workload() {
     let connections = |args: &[&str]| {
         let said = text(&sim(args).stdout);
         let (_, rest) = said.split_once("failed: ").unwrap_or_default();

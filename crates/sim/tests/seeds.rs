@@ -92,7 +92,7 @@ type Sign = fn(&Report) -> bool;
 
 /// Each of these must occur in the first seeds, or the workloads do not cover what they were made for.
 #[test]
-fn the_workloads_reach_every_kind_of_end() {
+fn workloads_cover_every_kind_of_end() {
     let ends: [(&str, Sign); 8] = [
         ("patience ran out", |r| {
             matches!(r, Report::Completed(_, Status::RnrExceeded))

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn absence_counts_little() {
+    fn time_between_readings_is_capped() {
         let mut now = Instant::now();
         let mut awake = Awake::new(now);
         now += Duration::from_secs(100);

@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_of_ipv6_counts_as_one_source() {
+    fn ipv6_64_prefix_is_one_source() {
         let of = |text: &str| Source::of(text.parse().unwrap()).to_string();
         let each = [
             ("10.0.0.1", "10.0.0.1"),

@@ -135,7 +135,7 @@ mod tests {
     use crate::lane::MOST_QUEUES;
 
     #[test]
-    fn what_is_said_is_understood() {
+    fn private_data_parses_as_emitted() {
         for arrangement in Arrangement::ALL {
             for channel in 0..channels(arrangement) {
                 for lane in (1..=MOST_QUEUES).flat_map(Lane::all) {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_of_the_head_matters() {
+    fn wrong_header_bytes_are_rejected() {
         let hello = Hello {
             service: 7,
             arrangement: Arrangement::Writes,
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_move_the_cursor() {
+    fn control_characters_of_a_name_are_replaced() {
         let mut bytes = Hello {
             service: 7,
             arrangement: Arrangement::Single,

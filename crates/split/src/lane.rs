@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_is_a_queue_or_none() {
+    fn every_byte_parses_or_is_refused() {
         let mut known = 0;
         for byte in 0..=u8::MAX {
             let (queue, of) = (byte & 0xf, (byte >> 4) + 1);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_queue_numbers_are_refused() {
         for (queue, of) in [(0, 0), (1, 1), (16, 16), (0, 17), (255, 255)] {
             let no = Lane::new(queue, of).unwrap_err();
             assert_eq!(no, NoQueue { queue, of });

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn who_fails_takes_the_others_along() {
+    fn failing_queue_stops_the_others() {
         for failing in 0..4 {
             let mut all = queues(4, &[failing]);
             let ended = run("test", &mut all, &Stop::new().unwrap()).unwrap_err();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_ends_all_of_them() {
+    fn stop_request_ends_all_queues() {
         let stop = Stop::new().unwrap();
         let mut all = queues(16, &[]);
         std::thread::scope(|scope| {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_only_queue_is_not_named() {
+    fn error_of_a_single_queue_is_unprefixed() {
         let ended = run("test", &mut queues(1, &[0]), &Stop::new().unwrap());
         assert_eq!(ended.unwrap_err().to_string(), "broken");
         assert!(run("test", &mut queues(0, &[]), &Stop::new().unwrap()).is_ok());

@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_is_understood() {
+    fn requests_parse_as_emitted() {
         let group = Mac::new([1, 0, 0x5e, 0, 0, 1]);
         let asks = [
             Ask::Initialise(Terms {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_answered_so() {
+    fn invalid_requests_get_an_error_status() {
         let unknown = Ask::parse(Operation::Unknown(99), &[]);
         assert_eq!(unknown, Err(Status::UnknownOperation));
         assert_eq!(
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_travel_and_a_newer_unit_may_say_more() {
+    fn longer_statistics_of_newer_units_are_parsed() {
         let counts = Counts {
             frames_in: 1,
             violations: u64::MAX,
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn features_that_cannot_be_had_alone_are_not_taken() {
+    fn dependent_offloads_are_refused_alone() {
         assert_eq!(offloads(0b11110), Offloads::NONE);
         assert_eq!(offloads(u32::MAX), Offloads::ALL);
     }

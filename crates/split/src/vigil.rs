@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn it_looks_for_a_while_and_then_sleeps() {
+    fn polling_ends_after_the_interval() {
         let now = Instant::now();
         let mut vigil = Vigil::new(now);
         assert!(vigil.goes_on(true, now));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn in_vain_is_tried_ever_more_rarely() {
+    fn backoff_doubles_after_each_failure() {
         let mut now = Instant::now();
         let mut vigil = Vigil::new(now);
         let all: Vec<u32> = (0..8).map(|_| sleeps(&mut vigil, &mut now)).collect();
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn once_it_paid_it_is_trusted_again() {
+    fn success_resets_the_backoff() {
         let mut now = Instant::now();
         let mut vigil = Vigil::new(now);
         let before = (0..5).map(|_| sleeps(&mut vigil, &mut now)).last();

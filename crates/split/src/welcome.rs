@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_understood() {
+    fn private_data_parses_as_emitted() {
         let welcome = Welcome(0x0102_0304_0506_0708);
         let bytes = welcome.to_bytes();
         assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8]);

@@ -171,7 +171,7 @@ fn carry(messages: u64, unit: &mut Side, place: SocketAddr, options: CellOptions
 }
 
 #[test]
-fn two_thousand_messages_of_mixed_sizes() {
+fn mixed_sizes_survive_loss_and_reordering() {
     let faults = Faults {
         loss: 5.0,
         reorder: 5.0,
@@ -185,7 +185,7 @@ fn two_thousand_messages_of_mixed_sizes() {
 }
 
 #[test]
-fn cells_of_the_default_size() {
+fn cells_of_256_bytes_survive_loss() {
     let faults = Faults {
         loss: 1.0,
         reorder: 1.0,
@@ -196,7 +196,7 @@ fn cells_of_the_default_size() {
 }
 
 #[test]
-fn a_good_network_repeats_nothing() {
+fn messages_pass_without_network_faults() {
     let fates = pass(500, (None, None), Faults::default(), 3);
     assert_eq!((fates.lost, fates.reordered, fates.duplicated), (0, 0, 0));
 }

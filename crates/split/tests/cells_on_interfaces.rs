@@ -165,8 +165,8 @@ fn exercise(unit: &mut Side, host: &mut Side) {
 }
 
 #[test]
-fn cells_in_ethernet_frames() {
-    privileged("cells_in_ethernet_frames", || {
+fn cells_pass_in_ethernet_frames() {
+    privileged("cells_pass_in_ethernet_frames", || {
         let (here, there) = (Space::new(), Space::new());
         here.join("host0", &there, "unit0");
         let options = CellOptions::default();
@@ -230,8 +230,8 @@ fn udp_sides(here: &Space, there: &Space, options: CellOptions) -> (Side, Side) 
 }
 
 #[test]
-fn cells_in_ordinary_packets() {
-    privileged("cells_in_ordinary_packets", || {
+fn cells_pass_in_udp_packets() {
+    privileged("cells_pass_in_udp_packets", || {
         let (here, there) = ip_spaces("");
         let (mut unit, mut host) = udp_sides(&here, &there, CellOptions::default());
         // One full cell per packet of 1500 bytes.
@@ -249,8 +249,8 @@ fn cells_in_ordinary_packets() {
 
 /// When the socket's buffer is full, waiting datagrams are sent later, in order and once.
 #[test]
-fn a_slow_way() {
-    privileged("a_slow_way", || {
+fn full_socket_buffer_delays_datagrams_in_order() {
+    privileged("full_socket_buffer_delays_datagrams_in_order", || {
         let slow = "tc qdisc add dev host0 root tbf rate 200mbit burst 70000 limit 10000000";
         let (here, there) = ip_spaces(slow);
         for joins in [true, false] {

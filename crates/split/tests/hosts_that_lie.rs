@@ -209,30 +209,27 @@ fn begin() -> Ask {
 }
 
 #[test]
-fn frames_pass_when_there_is_an_address_and_from_that_only() {
-    privileged(
-        "frames_pass_when_there_is_an_address_and_from_that_only",
-        || {
-            with_unit(&UnitOptions::default(), |mut liar, _| {
-                let (own, others) = (liar.mac(1), liar.mac(2));
-                assert_eq!(liar.ask(&begin()).0, Status::Ok);
-                let counts = liar.send(others);
-                assert_eq!((counts.frames_in, counts.unfit), (0, 1), "no address yet");
-                assert_eq!(liar.ask(&Ask::SetMac(own)).0, Status::Ok);
-                let counts = liar.send(others);
-                assert_eq!((counts.refused, counts.unfit), (1, 1), "not its own");
-                let counts = liar.send(own);
-                assert_eq!((counts.refused, counts.unfit), (1, 1), "its own");
-                assert_eq!(counts.frames_in, 2);
-            });
-        },
-    );
+fn frames_pass_only_from_the_set_address() {
+    privileged("frames_pass_only_from_the_set_address", || {
+        with_unit(&UnitOptions::default(), |mut liar, _| {
+            let (own, others) = (liar.mac(1), liar.mac(2));
+            assert_eq!(liar.ask(&begin()).0, Status::Ok);
+            let counts = liar.send(others);
+            assert_eq!((counts.frames_in, counts.unfit), (0, 1), "no address yet");
+            assert_eq!(liar.ask(&Ask::SetMac(own)).0, Status::Ok);
+            let counts = liar.send(others);
+            assert_eq!((counts.refused, counts.unfit), (1, 1), "not its own");
+            let counts = liar.send(own);
+            assert_eq!((counts.refused, counts.unfit), (1, 1), "its own");
+            assert_eq!(counts.frames_in, 2);
+        });
+    });
 }
 
 /// Arrangement A over cells: a host whose answer was lost repeats the request.
 #[test]
-fn who_begins_twice_is_answered_twice() {
-    privileged("who_begins_twice_is_answered_twice", || {
+fn repeated_initialise_gets_the_same_answer() {
+    privileged("repeated_initialise_gets_the_same_answer", || {
         with_unit(&UnitOptions::default(), |mut liar, _| {
             let first = liar.ask(&begin());
             assert_eq!(first.0, Status::Ok);
@@ -246,8 +243,8 @@ fn who_begins_twice_is_answered_twice() {
 
 /// The flag for verified checksums is cleared: the receiver would accept frames that were never checked.
 #[test]
-fn nobody_vouches_for_checksums() {
-    privileged("nobody_vouches_for_checksums", || {
+fn verified_checksum_flag_is_cleared() {
+    privileged("verified_checksum_flag_is_cleared", || {
         with_unit(&UnitOptions::default(), |mut liar, mut other| {
             let (from, to) = (liar.mac(1), liar.mac(2));
             for (host, mac) in [(&mut liar, from), (&mut other, to)] {
@@ -284,8 +281,8 @@ fn refused(answer: &(Status, Vec<u8>), why: &str) {
 }
 
 #[test]
-fn an_address_that_another_host_has_is_refused() {
-    privileged("an_address_that_another_host_has_is_refused", || {
+fn address_of_another_host_is_refused() {
+    privileged("address_of_another_host_is_refused", || {
         with_unit(&bridges(), |mut liar, mut other| {
             for host in [&mut liar, &mut other] {
                 assert_eq!(host.ask(&begin()).0, Status::Ok);
@@ -309,8 +306,8 @@ fn an_address_that_another_host_has_is_refused() {
 }
 
 #[test]
-fn an_address_of_the_lan_is_refused() {
-    privileged("an_address_of_the_lan_is_refused", || {
+fn address_of_the_lan_is_refused() {
+    privileged("address_of_the_lan_is_refused", || {
         with_unit(&bridges(), |mut liar, mut other| {
             for host in [&mut liar, &mut other] {
                 assert_eq!(host.ask(&begin()).0, Status::Ok);
@@ -344,8 +341,8 @@ fn an_address_of_the_lan_is_refused() {
 }
 
 #[test]
-fn hearing_everything_must_be_allowed() {
-    privileged("hearing_everything_must_be_allowed", || {
+fn promiscuous_mode_must_be_allowed() {
+    privileged("promiscuous_mode_must_be_allowed", || {
         with_unit(&UnitOptions::default(), |mut liar, _| {
             assert_eq!(liar.ask(&begin()).0, Status::Ok);
             let mac = liar.mac(1);

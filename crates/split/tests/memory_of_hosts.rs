@@ -75,8 +75,8 @@ fn resident() -> u64 {
 }
 
 #[test]
-fn a_host_without_frames_takes_little_memory() {
-    privileged("a_host_without_frames_takes_little_memory", || {
+fn host_without_frames_takes_little_memory() {
+    privileged("host_without_frames_takes_little_memory", || {
         let at: Address = "udp://127.0.0.1".parse().unwrap();
         Space::new().run(|| {
             let stop = Stop::new().unwrap();

@@ -10,7 +10,7 @@ use verbena::runtime;
 use verbena_split::status::Desk;
 
 #[test]
-fn who_cannot_be_let_in_is_not_waited_for() {
+fn status_socket_pauses_without_free_descriptors() {
     let name = format!("none-{}", std::process::id());
     let desk = Desk::open(&name).unwrap();
     let now = Instant::now();

@@ -51,8 +51,8 @@ fn asked(carrier: &mut dyn Carrier, byte: u8) -> Result<(), String> {
 }
 
 #[test]
-fn one_queue_is_the_right_one() {
-    privileged("one_queue_is_the_right_one", || {
+fn only_the_matching_queue_is_accepted() {
+    privileged("only_the_matching_queue_is_accepted", || {
         let at: Address = "udp://127.0.0.1".parse().unwrap();
         let ours = Lane::new(1, 3).unwrap();
         Space::new().run(|| {

@@ -126,8 +126,8 @@ fn dial(unit: &Address, service: u64) -> bool {
 }
 
 #[test]
-fn a_place_that_nobody_got_is_free() {
-    privileged("a_place_that_nobody_got_is_free", || {
+fn failed_accept_frees_the_place() {
+    privileged("failed_accept_frees_the_place", || {
         let at: Address = "udp://127.0.0.1".parse().unwrap();
         Space::new().run(|| {
             let stop = Stop::new().unwrap();

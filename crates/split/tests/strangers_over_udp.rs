@@ -163,8 +163,8 @@ fn stranger() -> UdpSocket {
 }
 
 #[test]
-fn a_request_draws_no_more_bytes_than_it_brought() {
-    privileged("a_request_draws_no_more_bytes_than_it_brought", || {
+fn answers_are_no_longer_than_requests() {
+    privileged("answers_are_no_longer_than_requests", || {
         with_unit(&UnitOptions::default(), |_| {
             is_up();
             for listener in [LISTENER, OLD_LISTENER] {
@@ -197,8 +197,8 @@ fn requests_without_a_cookie_take_no_place() {
 }
 
 #[test]
-fn a_host_that_knows_no_cookies_is_told_so() {
-    privileged("a_host_that_knows_no_cookies_is_told_so", || {
+fn host_without_cookie_support_gets_the_reason() {
+    privileged("host_without_cookie_support_gets_the_reason", || {
         with_unit(&UnitOptions::default(), |said| {
             is_up();
             let stranger = stranger();
@@ -221,8 +221,8 @@ fn a_host_that_knows_no_cookies_is_told_so() {
 
 /// Hosts of one address leave places to others, and the first above the limit gets the reason.
 #[test]
-fn one_address_has_its_share_of_places() {
-    privileged("one_address_has_its_share_of_places", || {
+fn hosts_per_source_are_limited() {
+    privileged("hosts_per_source_are_limited", || {
         let options = UnitOptions {
             hosts_per_source: 3,
             // Hosts that send nothing more must stay meanwhile.

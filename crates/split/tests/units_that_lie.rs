@@ -57,8 +57,8 @@ fn be_mute(carrier: &mut dyn Carrier, stop: &Stop) {
 }
 
 #[test]
-fn a_unit_that_never_agrees_is_given_up() {
-    privileged("a_unit_that_never_agrees_is_given_up", || {
+fn host_gives_up_a_unit_without_answers() {
+    privileged("host_gives_up_a_unit_without_answers", || {
         let at: Address = "udp://127.0.0.1".parse().unwrap();
         Space::new().run(|| {
             let stop = Stop::new().unwrap();

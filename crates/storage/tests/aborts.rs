@@ -48,7 +48,7 @@ fn assert_aborts(request: &TaskRequest, command: &ScsiCommand) {
 /// A read that exceeds its time is aborted and sent again on the same connection, and another continues. The target still answers the
 /// first one: none of that data is placed.
 #[test]
-fn one_that_takes_too_long_is_aborted_alone() {
+fn timed_out_command_is_aborted_alone() {
     let mut world = World::new(impatient());
     world.start(0, Direction::Read);
     let first = world.hear_command();
@@ -79,7 +79,7 @@ fn one_that_takes_too_long_is_aborted_alone() {
 /// RFC 7143 §4.2.3.3: until the target has answered, the command may end with its own response, and a later task with its number is not
 /// affected.
 #[test]
-fn a_response_that_is_sooner_than_the_abort_counts() {
+fn response_before_the_abort_answer_counts() {
     for outcome in [TaskOutcome::Complete, TaskOutcome::NoTask] {
         let mut world = World::new(impatient());
         world.start(0, Direction::Read);
@@ -99,7 +99,7 @@ fn a_response_that_is_sooner_than_the_abort_counts() {
 
 /// A command that may not be repeated ends as lost; the connection stays.
 #[test]
-fn what_may_not_be_repeated_is_not() {
+fn unsafe_command_is_not_repeated() {
     let mut world = World::new(impatient());
     let mut command = world.command(1, 0, Direction::Write);
     command.safe = false;
@@ -118,7 +118,7 @@ fn what_may_not_be_repeated_is_not() {
 
 /// If the target does not abort the command, or does not answer, the connection is closed and the command is sent again on the next one.
 #[test]
-fn who_does_not_abort_is_left() {
+fn failed_abort_closes_the_connection() {
     for outcome in [
         Some(TaskOutcome::NoTask),
         Some(TaskOutcome::Unsupported),
@@ -146,7 +146,7 @@ fn who_does_not_abort_is_left() {
 
 /// After every abort the command is sent again, until the limit is reached and it ends as lost.
 #[test]
-fn a_command_that_never_ends_ends() {
+fn repeatedly_aborted_command_ends_as_lost() {
     let mut world = World::new(impatient());
     world.start(0, Direction::None);
     for _ in 0..4 {
@@ -160,7 +160,7 @@ fn a_command_that_never_ends_ends() {
 }
 
 #[test]
-fn an_owner_cancels_what_it_wants_no_more() {
+fn cancelled_commands_are_aborted_one_by_one() {
     let mut world = World::new(patient());
     for id in 0..3 {
         world.start(id, Direction::Read);
@@ -191,7 +191,7 @@ fn an_owner_cancels_what_it_wants_no_more() {
 
 /// Half of its data was received; the rest of the PDU comes after it has ended.
 #[test]
-fn one_is_cancelled_amid_its_data() {
+fn late_data_of_a_cancelled_read_is_dropped() {
     let mut world = World::new(patient());
     world.start(0, Direction::Read);
     let first = world.hear_command();
@@ -214,7 +214,7 @@ fn one_is_cancelled_amid_its_data() {
 
 /// A write of which a part was requested: later R2Ts are not served.
 #[test]
-fn one_is_cancelled_amid_its_bursts() {
+fn cancelled_write_serves_no_further_r2t() {
     let mut world = World::new(patient());
     world.start(0, Direction::Write);
     let first = world.hear_command();
@@ -236,7 +236,7 @@ fn one_is_cancelled_amid_its_bursts() {
 
 /// A command that was not sent is cancelled without a request to the target.
 #[test]
-fn what_was_not_sent_is_never_sent() {
+fn unsent_command_is_cancelled_locally() {
     let mut world = World::new(patient());
     world.conn.room = 1;
     world.start(0, Direction::None);
@@ -270,7 +270,7 @@ fn what_was_not_sent_is_never_sent() {
 
 /// A cancelled command is not sent again after a lost connection.
 #[test]
-fn a_lost_connection_ends_what_was_cancelled() {
+fn cancelled_command_is_not_resent_after_reconnect() {
     let mut world = World::new(patient());
     world.start(0, Direction::Read);
     world.start(1, Direction::Read);
@@ -289,7 +289,7 @@ fn a_lost_connection_ends_what_was_cancelled() {
 
 /// BUSY ends a cancelled command: it is not sent again.
 #[test]
-fn what_is_unwanted_is_not_sent_again() {
+fn busy_ends_a_cancelled_command() {
     let mut world = World::new(patient());
     world.start(0, Direction::None);
     let first = world.hear_command();
@@ -334,7 +334,7 @@ fn reset(world: World, target: impl FnOnce(&mut Conn, &TaskRequest) + Send) -> W
 
 /// One task management request at a time: a command that exceeds its time during a reset is not aborted, and the reset ends it.
 #[test]
-fn a_reset_is_not_disturbed() {
+fn no_abort_is_sent_during_a_reset() {
     let mut world = World::new(impatient());
     world.start(0, Direction::Read);
     let first = world.hear_command();
@@ -355,7 +355,7 @@ fn a_reset_is_not_disturbed() {
 
 /// A command that ended and was sent again before the reset was answered has a larger CmdSN than the reset, and continues.
 #[test]
-fn what_began_after_a_reset_goes_on() {
+fn command_sent_after_a_reset_continues() {
     let mut world = World::new(patient());
     world.start(0, Direction::Read);
     let first = world.hear_command();
@@ -375,7 +375,7 @@ fn what_began_after_a_reset_goes_on() {
 
 /// A reset cancels the commands of one unit, and the connection stays. Responses before its answer count.
 #[test]
-fn a_reset_keeps_the_connection() {
+fn lun_reset_keeps_the_connection() {
     let mut world = World::new(patient());
     for (id, lun) in [(0, 1), (1, 1), (2, 2), (3, 1)] {
         let mut command = world.command(lun, id, Direction::Read);

@@ -54,7 +54,7 @@ fn target(block: u32, vendor: [u8; 8]) -> (String, JoinHandle<Vec<FromInitiator>
 }
 
 #[test]
-fn a_block_is_no_longer_than_memory() {
+fn invalid_block_sizes_are_refused() {
     for (block, good) in [
         (512, true),
         (1 << 20, true),
@@ -86,7 +86,7 @@ fn a_block_is_no_longer_than_memory() {
 
 /// Names come from an untrusted target, and a terminal would interpret control characters.
 #[test]
-fn a_name_does_nothing_to_a_terminal() {
+fn control_characters_of_identities_are_replaced() {
     let (url, target) = target(512, *b"\x1b[2J\x07ab\xff");
     let (device, address) = (Device::open().unwrap(), url.parse().unwrap());
     let mut session = Session::open(&device, &address, Options::default()).unwrap();

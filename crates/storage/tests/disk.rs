@@ -79,7 +79,7 @@ fn tasks_share_a_disk() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_and_the_disk_goes_on() {
+fn invalid_requests_leave_the_disk_usable() {
     with_disk(|tgt, target| {
         let disk = disk(tgt, target, Options::default());
         assert!(disk.buffer(BLOCK + 1).is_err(), "not whole blocks");
@@ -100,7 +100,7 @@ fn what_makes_no_sense_is_refused_and_the_disk_goes_on() {
 
 /// Acknowledged writes are on the disk after the target was killed and restarted.
 #[test]
-fn a_target_that_comes_back_loses_nothing() {
+fn acknowledged_writes_survive_a_target_restart() {
     with_disk(|tgt, target| {
         let disk = disk(tgt, target, Options::default());
         let mut acknowledged = Vec::new();
@@ -188,7 +188,7 @@ fn requests_can_be_cancelled() {
 }
 
 #[test]
-fn a_target_that_stays_away_is_given_up() {
+fn unreachable_target_is_given_up() {
     with_disk(|tgt, target| {
         let options = Options {
             reconnect: Duration::from_secs(1),

@@ -129,7 +129,7 @@ fn disks(bytes: u64) -> [Ram; 3] {
 }
 
 #[test]
-fn nbdinfo_sees_what_the_disk_is_like() {
+fn nbdinfo_reports_the_geometry_of_the_disk() {
     let folder = Folder::new("info");
     let served = Served::on(&folder, Ram::new(20480, 512));
     let uri = served.uri.clone();
@@ -175,7 +175,7 @@ fn nbdinfo_sees_what_the_disk_is_like() {
 }
 
 #[test]
-fn nbdcopy_moves_a_file_there_and_back() {
+fn nbdcopy_copies_a_file_both_ways() {
     let folder = Folder::new("copy");
     let (file, back) = (folder.file("file"), folder.file("back"));
     let bytes = noise(24 << 20, 1);
@@ -208,7 +208,7 @@ fn nbdcopy_moves_a_file_there_and_back() {
 }
 
 #[test]
-fn qemu_img_converts_to_and_from() {
+fn qemu_img_converts_both_ways() {
     let folder = Folder::new("convert");
     let (file, image) = (folder.file("file"), folder.file("image.qcow2"));
     // With zero ranges, which it writes with NBD_CMD_WRITE_ZEROES.
@@ -280,7 +280,7 @@ fn qemu_io_writes_zeroes_discards_and_flushes() {
 }
 
 #[test]
-fn a_file_system_survives_the_way() {
+fn file_system_image_survives_the_export() {
     let folder = Folder::new("ext4");
     let content = folder.0.join("content");
     fs::create_dir(&content).expect("a folder");
@@ -307,7 +307,7 @@ fn a_file_system_survives_the_way() {
 }
 
 #[test]
-fn what_fails_on_the_disk_fails_in_the_program() {
+fn disk_errors_reach_the_client_program() {
     let folder = Folder::new("fails");
     let mut ram = Ram::filled(20480, 512, 9);
     ram.bad = vec![
@@ -358,7 +358,7 @@ impl Drop for Mounted {
 }
 
 #[test]
-fn a_mounted_export_is_a_file_like_others() {
+fn export_mounted_by_nbdfuse_holds_a_filesystem() {
     if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: mounting needs /dev/fuse and root");
         return;

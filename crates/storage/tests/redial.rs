@@ -50,7 +50,7 @@ fn assert_given_up(world: &mut World, begun: Instant) {
 
 /// A target that accepts connections and does not answer.
 #[test]
-fn a_silent_target_holds_nobody_up() {
+fn silent_target_blocks_no_call() {
     let mut world = World::new(options());
     world.start(0, Direction::Read);
     world.hear_command();
@@ -62,7 +62,7 @@ fn a_silent_target_holds_nobody_up() {
 
 /// A target whose backlog is full: connecting does not complete.
 #[test]
-fn a_target_that_cannot_be_reached_holds_nobody_up() {
+fn unreachable_target_blocks_no_call() {
     let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&fd, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
     listen(&fd, 0).unwrap();
@@ -81,7 +81,7 @@ fn a_target_that_cannot_be_reached_holds_nobody_up() {
 
 /// A name may have several addresses, of which some do not answer; it is looked up again after the connection is lost.
 #[test]
-fn a_name_is_as_good_as_an_address() {
+fn reconnect_resolves_a_host_name() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let mut world = World::at("localhost", listener, options());
     world.start(0, Direction::None);
@@ -97,7 +97,7 @@ fn a_name_is_as_good_as_an_address() {
 
 /// The target becomes reachable during these attempts, and outstanding commands continue.
 #[test]
-fn a_target_that_comes_back_is_taken_up() {
+fn reconnect_resumes_outstanding_commands() {
     let mut world = World::new(options());
     world.start(0, Direction::Read);
     let first = world.hear_command();
@@ -127,7 +127,7 @@ fn a_target_that_comes_back_is_taken_up() {
 
 /// M12 drops a response that is out of sequence, and a skipped StatSN closes the connection (RFC 7143 §7.9) at once: a command may take 30 s.
 #[test]
-fn a_gap_in_status_numbers_ends_the_connection_at_once() {
+fn statsn_gap_closes_the_connection_at_once() {
     for with_data in [false, true] {
         let mut world = World::new(Options::default());
         world.start(0, Direction::Read);
@@ -154,7 +154,7 @@ fn a_gap_in_status_numbers_ends_the_connection_at_once() {
 
 /// A target that keeps sending login responses with the C bit runs into the limit of the whole login, even if each comes in time.
 #[test]
-fn a_login_without_an_end_ends() {
+fn endless_login_times_out() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     let target = std::thread::spawn(move || {
@@ -185,7 +185,7 @@ fn a_login_without_an_end_ends() {
 
 /// A portal may send a NOP-In during discovery, and gets a logout.
 #[test]
-fn a_question_is_asked_in_good_order() {
+fn discovery_answers_nop_in_and_logs_out() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     let target = std::thread::spawn(move || {
@@ -229,7 +229,7 @@ fn a_question_is_asked_in_good_order() {
 
 /// RFC 7143 §13.15: the login that replaces a lost session is not sent before DefaultTime2Wait.
 #[test]
-fn a_lost_session_is_left_alone_for_as_long_as_the_target_wants() {
+fn reconnect_waits_for_default_time2wait() {
     let mut world = World::new(Options::default());
     world.conn = world.conn.gone();
     world.accept();

@@ -97,7 +97,7 @@ fn moved(to: Ipv4Addr, more: &str, redirects: Redirects) -> (Option<String>, Str
 }
 
 #[test]
-fn credentials_do_not_follow_to_another_host() {
+fn credentials_are_not_sent_to_another_host() {
     let (said, ended) = moved(THERE, "", Redirects::default());
     let said = said.expect("it goes there");
     assert!(!said.contains("CHAP"), "{said}");
@@ -112,7 +112,7 @@ fn credentials_do_not_follow_to_another_host() {
 }
 
 #[test]
-fn credentials_follow_when_they_may() {
+fn credentials_are_sent_where_allowed() {
     let (said, ended) = moved(THERE, "", Redirects::WithCredentials);
     assert!(said.expect("it goes there").contains("CHAP"));
     assert!(!ended.contains("--redirect-credentials"), "{ended}");
@@ -124,7 +124,7 @@ fn credentials_follow_when_they_may() {
 }
 
 #[test]
-fn redirects_can_be_forbidden() {
+fn redirects_can_be_disabled() {
     let (said, ended) = moved(THERE, "", Redirects::Forbidden);
     assert_eq!(said, None);
     assert!(
@@ -135,7 +135,7 @@ fn redirects_can_be_forbidden() {
 
 /// Mutual CHAP is impossible without our credentials, so the redirection to another host is not followed.
 #[test]
-fn whoever_must_prove_itself_is_not_replaced() {
+fn mutual_chap_refuses_redirects_to_another_host() {
     let mutual = "?target_user=it&target_password=anothersecret16";
     let (said, ended) = moved(THERE, mutual, Redirects::default());
     assert_eq!(said, None);

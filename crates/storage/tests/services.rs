@@ -42,7 +42,7 @@ fn runs_commands(device: &Device) {
 }
 
 #[test]
-fn a_device_for_iscsi_has_sessions_and_nothing_else() {
+fn iscsi_device_refuses_rdma() {
     let adapter = adapter("verbena0=rdma,scsi0=iscsi");
     let initiator = adapter.logical("scsi0", Service::Iscsi).unwrap();
     assert_eq!(initiator.function_number(), 1);
@@ -59,7 +59,7 @@ fn a_device_for_iscsi_has_sessions_and_nothing_else() {
 }
 
 #[test]
-fn a_device_without_iscsi_refuses_before_it_dials() {
+fn device_without_iscsi_refuses_before_connecting() {
     let adapter = adapter("verbena0=rdma,scsi0=iscsi");
     let refused = adapter.logical("verbena0", Service::Iscsi).unwrap_err();
     assert_eq!(refused.to_string(), "device verbena0 has no iscsi");
@@ -79,7 +79,7 @@ fn a_device_without_iscsi_refuses_before_it_dials() {
 
 /// A multi-function device: both kinds of queue pairs, on one translation and protection table.
 #[test]
-fn a_device_may_do_both() {
+fn device_may_offer_rdma_and_iscsi() {
     let adapter = adapter("verbena0=rdma+iscsi");
     let both = adapter.logical("verbena0", Service::Iscsi).unwrap();
     assert_eq!(both.function_number(), 0);
@@ -93,7 +93,7 @@ fn a_device_may_do_both() {
 
 /// M13: what a rule reserves for one service of the device, the other cannot take.
 #[test]
-fn rules_tell_services_of_one_device_apart() {
+fn owner_rules_distinguish_services_of_one_device() {
     let listener = door();
     let to = listener.local_addr().unwrap();
     let mut config = Config::default();

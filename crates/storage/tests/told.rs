@@ -81,7 +81,7 @@ fn goes_on_elsewhere(world: &mut World) {
 /// RFC 7143 §11.19: a NOP-In with a target transfer tag is answered with that tag and LUN, and without consuming a CmdSN; one without a
 /// tag is not answered.
 #[test]
-fn pings_of_the_target_are_answered_if_they_want_to_be() {
+fn nop_in_with_a_tag_is_answered() {
     let mut world = World::new(Options::default());
     for (ttt, data) in [(7, &b""[..]), (0, b"four"), (0xffff_fffe, &[1; 100])] {
         ping(&mut world.conn, ttt, data);
@@ -101,7 +101,7 @@ fn pings_of_the_target_are_answered_if_they_want_to_be() {
 
 /// RFC 7143 §11.9.1: after a request for logout or negotiation the initiator logs out in time, once outstanding commands have ended.
 #[test]
-fn who_is_asked_to_go_takes_leave() {
+fn logout_request_is_followed() {
     for event in [AsyncEvent::LogoutRequest, AsyncEvent::Negotiation] {
         let mut world = World::new(options());
         world.start(0, Direction::Read);
@@ -131,7 +131,7 @@ fn who_is_asked_to_go_takes_leave() {
 
 /// With a command that does not end, the logout is sent within the time given, and the command is sent again.
 #[test]
-fn taking_leave_has_an_end() {
+fn logout_waits_no_longer_than_requested() {
     let mut world = World::new(options());
     world.start(0, Direction::Read);
     world.hear_command();
@@ -153,7 +153,7 @@ fn taking_leave_has_an_end() {
 
 /// After a connection or session drop the initiator reconnects, after the time that the target names.
 #[test]
-fn a_target_that_drops_us_is_left() {
+fn connection_drop_event_causes_reconnect() {
     for event in [AsyncEvent::ConnectionDrop, AsyncEvent::SessionDrop] {
         let mut world = World::new(options());
         world.start(0, Direction::Read);
@@ -169,7 +169,7 @@ fn a_target_that_drops_us_is_left() {
 
 /// Events of units, vendor-specific and unknown events do not close the connection.
 #[test]
-fn other_messages_disturb_nobody() {
+fn other_async_events_keep_the_connection() {
     let mut world = World::new(options());
     world.start(0, Direction::Read);
     let sent = world.hear_command();
@@ -189,7 +189,7 @@ fn other_messages_disturb_nobody() {
 
 /// RFC 7143 §7.1: at error recovery level 0 a Reject closes the connection, and safe commands are sent again.
 #[test]
-fn a_rejection_ends_the_connection() {
+fn reject_closes_the_connection() {
     for whole in [true, false] {
         let mut world = World::new(options());
         world.start(0, Direction::Read);
@@ -211,7 +211,7 @@ fn a_rejection_ends_the_connection() {
 
 /// After BUSY the command is sent again; that does not count towards the limit for lost connections.
 #[test]
-fn a_busy_unit_is_asked_again_and_may_lose_its_connection() {
+fn busy_command_is_retried_across_reconnects() {
     let mut world = World::new(options());
     world.start(0, Direction::Read);
     for status in [
@@ -231,7 +231,7 @@ fn a_busy_unit_is_asked_again_and_may_lose_its_connection() {
 
 /// The number of retries after BUSY is limited.
 #[test]
-fn a_unit_that_is_always_busy_is_an_error() {
+fn busy_retries_are_limited() {
     let mut world = World::new(options());
     world.start(0, Direction::None);
     let ended = world.until("end", |world| {
@@ -245,7 +245,7 @@ fn a_unit_that_is_always_busy_is_an_error() {
 
 /// RFC 7143 §13.18, §13.19: data is in order. With a gap or a repetition it is incomplete.
 #[test]
-fn data_with_a_hole_is_no_data() {
+fn data_in_with_gaps_closes_the_connection() {
     let half = LEN / 2;
     for (first, second) in [(0, 0), (half, half), (half, 0), (0, half - 4)] {
         let mut world = World::new(options());
@@ -265,7 +265,7 @@ fn data_with_a_hole_is_no_data() {
 
 /// RFC 7143 §11.4.5: good status without a residual count, although not all data of the write was requested, is a violation.
 #[test]
-fn a_write_that_was_not_fetched_is_no_write() {
+fn good_status_without_all_data_is_refused() {
     let half = LEN as u32 / 2;
     for asked in [&[][..], &[(0, half)], &[(0, half), (0, half)]] {
         let mut world = World::new(options());
@@ -295,7 +295,7 @@ fn a_write_that_was_not_fetched_is_no_write() {
 
 /// If connections are repeatedly lost right after login, attempts to reconnect are delayed.
 #[test]
-fn who_is_thrown_out_again_and_again_knocks_more_rarely() {
+fn repeated_losses_delay_reconnects() {
     let mut world = World::new(options());
     world.conn = world.conn.gone();
     let (end, mut came) = (Instant::now() + Duration::from_secs(2), 0);

@@ -144,7 +144,7 @@ fn read_blocks(unit: &mut Unit, stop: &AtomicBool) -> u64 {
 }
 
 #[test]
-fn a_service_and_an_initiator_on_one_adapter() {
+fn service_and_initiator_share_one_adapter() {
     let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
         return;
     };

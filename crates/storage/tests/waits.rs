@@ -68,19 +68,19 @@ fn assert_one_is_soon_seen(beside: &[BorrowedFd<'_>]) {
 }
 
 #[test]
-fn an_answer_is_not_kept_back_for_others() {
+fn single_answer_ends_the_wait_soon() {
     assert_one_is_soon_seen(&[]);
 }
 
 #[test]
-fn nor_while_the_session_sleeps_on_something_else_as_well() {
+fn single_answer_ends_a_shared_wait_soon() {
     let (never, _other) = UnixStream::pair().unwrap();
     assert_one_is_soon_seen(&[never.as_fd()]);
 }
 
 /// Without an answer a sleep lasts for its whole timeout, also if it is for several answers at first.
 #[test]
-fn a_sleep_lasts() {
+fn wait_without_answers_lasts_its_timeout() {
     let (never, _other) = UnixStream::pair().unwrap();
     for beside in [&[][..], &[never.as_fd()]] {
         let mut world = World::new(Options::default());
@@ -97,7 +97,7 @@ fn a_sleep_lasts() {
 
 /// An answer below the low-water mark does not wake and is found by polling. It does not wake later either.
 #[test]
-fn what_was_found_by_looking_is_not_told_again() {
+fn polled_answer_does_not_wake_later() {
     let mut world = World::new(Options::default());
     let tags = under_way(&mut world, 40);
     for itt in tags.into_iter().take(5) {
@@ -117,7 +117,7 @@ fn what_was_found_by_looking_is_not_told_again() {
 
 /// Sixty-four answers in short succession take a few wake-ups.
 #[test]
-fn answers_that_come_together_are_waited_for_together() {
+fn answers_in_succession_share_wakeups() {
     const COUNT: u64 = 64;
     let mut world = World::new(Options::default());
     let mut all = Vec::new();

@@ -68,7 +68,7 @@ fn feed(rx: &mut Rx, ledger: &mut Ledger, bytes: &[u8]) -> Option<Delivery> {
 }
 
 #[test]
-fn a_message_refused_while_under_way_is_discarded_and_does_not_count() {
+fn message_under_rnr_is_discarded_and_uncounted() {
     let accepts = Accepts {
         rfc7306: true,
         extensions: true,

@@ -138,7 +138,7 @@ fn write_len(deliveries: &[Delivery]) -> Option<u32> {
 
 /// The length of the Immediate was computed from the offset of the Write's last segment, and was too long for its receive.
 #[test]
-fn an_immediate_behind_a_segmented_write_fits_an_empty_receive() {
+fn immediate_after_segmented_write_fits_empty_receive() {
     let (mut a, mut b) = pair();
     say(&mut a, &mut b, write(1000), &[]);
     let got = say(&mut a, &mut b, IMMEDIATE, &[0]);
@@ -147,7 +147,7 @@ fn an_immediate_behind_a_segmented_write_fits_an_empty_receive() {
 
 /// A Send that was discarded after a refused Immediate cleared the length of the Write before it.
 #[test]
-fn a_discarded_send_does_not_part_an_immediate_from_its_write() {
+fn discarded_send_keeps_immediate_write_length() {
     let (mut a, mut b) = pair();
     say(&mut a, &mut b, write(50), &[]);
     let refused = say(&mut a, &mut b, IMMEDIATE, &[]);
@@ -163,7 +163,7 @@ fn a_discarded_send_does_not_part_an_immediate_from_its_write() {
 
 /// RNR and READY between two frames of one message: it continued in its middle after RESUME.
 #[test]
-fn a_message_refused_and_readied_between_two_frames_begins_again() {
+fn message_restarts_after_rnr_between_frames() {
     let (mut a, mut b) = pair();
     let mut outgoing = a.begin(send(500)).unwrap();
     let first = a.next_frame(&mut outgoing).unwrap();
@@ -182,7 +182,7 @@ fn a_message_refused_and_readied_between_two_frames_begins_again() {
 
 /// A message that was begun but never framed had taken a message number: the peer saw a gap and ended the stream.
 #[test]
-fn a_message_refused_before_its_first_frame_leaves_no_gap() {
+fn rnr_before_first_frame_leaves_no_gap() {
     let (mut a, mut b) = pair();
     say(&mut a, &mut b, send(10), &[]);
     let mut outgoing = a.begin(send(20)).unwrap();
@@ -199,7 +199,7 @@ fn a_message_refused_before_its_first_frame_leaves_no_gap() {
 
 /// A message that was given up continued when its number was assigned again.
 #[test]
-fn a_message_given_up_stays_given_up() {
+fn abandoned_message_is_never_continued() {
     let (mut a, mut b) = pair();
     let mut stale = a.begin(send(500)).unwrap();
     feed(&mut b, &a.next_frame(&mut stale).unwrap(), &[]);
@@ -215,7 +215,7 @@ fn a_message_given_up_stays_given_up() {
 
 /// After a Write that was dropped, the Immediate got the length of an older one.
 #[test]
-fn an_immediate_behind_a_dropped_write_knows_no_length() {
+fn immediate_after_dropped_write_has_no_length() {
     let (mut a, mut b) = pair();
     say(&mut a, &mut b, write(50), &[]);
     let mut outgoing = a.begin(write(60)).unwrap();
@@ -234,7 +234,7 @@ fn an_immediate_behind_a_dropped_write_knows_no_length() {
 
 /// Answering a claim twice lost the RNR of the first answer.
 #[test]
-fn a_claim_answered_twice_still_says_not_ready() {
+fn claim_answered_twice_still_sends_rnr() {
     let (mut a, mut b) = pair();
     let mut outgoing = a.begin(send(10)).unwrap();
     feed(&mut b, &a.next_frame(&mut outgoing).unwrap(), &[]);
@@ -245,7 +245,7 @@ fn a_claim_answered_twice_still_says_not_ready() {
 
 /// With markers the longest ULPDU was used as well, and its last marker could not point to the frame's start.
 #[test]
-fn a_marked_frame_is_never_longer_than_its_markers_can_point() {
+fn max_ulpdu_with_markers_is_65018() {
     assert_eq!(stream_with(Role::Initiator, true, 65535).max_ulpdu(), 65018);
     assert_eq!(
         stream_with(Role::Initiator, false, 65535).max_ulpdu(),

@@ -150,24 +150,24 @@ const READ: RtrKinds = RtrKinds {
 };
 
 #[test]
-fn startup_of_revision_one() {
+fn revision_one_startup_survives_every_split() {
     at_every_split(&standard(Revision::One, false, WRITE), greetings);
 }
 
 #[test]
-fn startup_of_revision_two_client_server() {
+fn client_server_startup_survives_every_split() {
     at_every_split(&standard(Revision::Two, false, WRITE), greetings);
 }
 
 #[test]
-fn startup_with_each_ready_to_receive_message() {
+fn each_rtr_startup_survives_every_split() {
     for rtr in [SEND, WRITE, READ] {
         at_every_split(&standard(Revision::Two, true, rtr), greetings);
     }
 }
 
 #[test]
-fn startup_without_a_common_ready_to_receive_message() {
+fn startup_without_common_rtr_is_terminated() {
     let mut terms = standard(Revision::Two, true, SEND);
     terms.timeout = Duration::from_secs(1);
     let mut scenario = session(&terms, |_| {});
@@ -181,7 +181,7 @@ fn startup_without_a_common_ready_to_receive_message() {
 }
 
 #[test]
-fn sends_of_every_kind() {
+fn all_sends_survive_every_split() {
     at_every_split(&ours(), |b| {
         b.send_as(0, 0, false, false, false);
         b.send_as(0, 300, true, false, false);
@@ -192,7 +192,7 @@ fn sends_of_every_kind() {
 }
 
 #[test]
-fn segmented_writes() {
+fn segmented_writes_survive_every_split() {
     at_every_split(&ours(), |b| {
         b.write(0, 700);
         b.write(1, 400);
@@ -204,7 +204,7 @@ fn segmented_writes() {
 }
 
 #[test]
-fn reads() {
+fn reads_survive_every_split() {
     at_every_split(&ours(), |b| {
         b.read(0, 600, false);
         b.write_then_read(0, 200, false);
@@ -214,7 +214,7 @@ fn reads() {
 }
 
 #[test]
-fn reads_v2() {
+fn reads_v2_survive_every_split() {
     at_every_split(&ours(), |b| {
         b.read(0, 600, true);
         b.write_then_read(1, 200, true);
@@ -224,7 +224,7 @@ fn reads_v2() {
 }
 
 #[test]
-fn atomics() {
+fn atomics_survive_every_split() {
     at_every_split(&ours(), |b| {
         for _ in 0..6 {
             b.atomic(0);
@@ -234,7 +234,7 @@ fn atomics() {
 }
 
 #[test]
-fn immediates() {
+fn immediates_survive_every_split() {
     at_every_split(&ours(), |b| {
         b.write_imm(0, 300);
         b.write_imm(0, 0);
@@ -244,7 +244,7 @@ fn immediates() {
 }
 
 #[test]
-fn missing_receives() {
+fn missing_receives_survive_every_split() {
     let late = |b: &mut Builder| {
         b.send_as(0, 30, false, false, false);
         b.write_imm(0, 20);
@@ -268,7 +268,7 @@ fn missing_receives() {
 }
 
 #[test]
-fn a_write_to_nowhere() {
+fn write_to_invalid_stag_survives_every_split() {
     at_every_split(&ours(), |b| {
         b.send_as(0, 30, false, false, false);
         b.write_nowhere(0);
@@ -276,7 +276,7 @@ fn a_write_to_nowhere() {
 }
 
 #[test]
-fn everything_a_standard_peer_takes() {
+fn standard_peer_messages_survive_every_split() {
     at_every_split(&standard(Revision::Two, true, WRITE), |b| {
         b.send_as(0, 200, true, true, false);
         b.write_imm(0, 150);

@@ -19,7 +19,7 @@ fn alone(name: &str, says: &str) {
 }
 
 #[test]
-fn both_sides_in_one_process() {
+fn examples_succeed_in_one_process() {
     alone("ping_pong", "2000 rounds");
     alone("counter", "the end: 2000");
     alone("key_value", "every byte right");
@@ -33,7 +33,7 @@ fn both_sides_in_one_process() {
 }
 
 #[test]
-fn two_processes() {
+fn examples_succeed_in_two_processes() {
     let folder = std::env::temp_dir().join(format!("verbena-examples-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let (from, to) = (folder.join("from"), folder.join("to"));

@@ -123,7 +123,7 @@ fn killed(process: &mut Process) {
 }
 
 #[test]
-fn many_upgrades_under_load() {
+fn handovers_under_load_lose_nothing() {
     let long = std::env::var_os("LONG_TESTS").is_some();
     let upgrades = if long { 1000 } else { 20 };
     let mut scene = Scene::new(&[], &["--clients", "4", "--newcomers"]);
@@ -135,7 +135,7 @@ fn many_upgrades_under_load() {
 }
 
 #[test]
-fn many_upgrades_by_the_rules_of_the_standard_alone() {
+fn handovers_without_extensions_lose_nothing() {
     // Set for the started processes only.
     let set = |mut command: std::process::Command| {
         command.env("VERBENA_EXTENSIONS", "off");
@@ -170,7 +170,7 @@ fn many_upgrades_by_the_rules_of_the_standard_alone() {
 
 /// Whichever process dies and when, the connection lives in one process or in none.
 #[test]
-fn killed_at_every_step() {
+fn no_death_leaves_two_connection_owners() {
     for step in Step::ALL {
         println!("{step:?}");
         match step {
@@ -227,7 +227,7 @@ fn resume(process: &Process) {
 }
 
 #[test]
-fn a_successor_that_hangs_gets_nothing() {
+fn successor_hanging_before_claim_gets_nothing() {
     for step in ["Received", "Unpacked"] {
         let mut scene = Scene::new(&["--patience-ms", "500"], TWO);
         let mut next = scene.successor(&["--stop-at", step]);
@@ -245,7 +245,7 @@ fn a_successor_that_hangs_gets_nothing() {
 
 /// The word decides, not the answer: if the successor has claimed everything and hangs, its peers wait and the running process releases it.
 #[test]
-fn a_successor_that_hangs_with_everything_keeps_it() {
+fn successor_hanging_after_claim_keeps_everything() {
     for step in ["Claimed", "Begun"] {
         let mut scene = Scene::new(&["--patience-ms", "500"], TWO);
         let mut next = scene.successor(&["--stop-at", step]);
@@ -261,7 +261,7 @@ fn a_successor_that_hangs_with_everything_keeps_it() {
 }
 
 #[test]
-fn memory_of_one_process_does_not_move() {
+fn private_memory_is_not_handed_over() {
     let mut scene = Scene::new(&["--private"], TWO);
     let mut next = scene.successor(&[]);
     let why = scene.server.until("kept: ");
@@ -272,7 +272,7 @@ fn memory_of_one_process_does_not_move() {
 }
 
 #[test]
-fn what_is_forgotten_is_not_lost() {
+fn object_not_taken_cancels_the_handover() {
     let mut scene = Scene::new(&[], TWO);
     let mut next = scene.successor(&["--forget"]);
     let why = scene.server.until("kept: ");
@@ -313,7 +313,7 @@ fn taking_waits(kept: &Kept) -> bool {
 }
 
 #[test]
-fn a_name_that_is_taken_is_refused() {
+fn stag_in_use_is_refused() {
     let device = common::device(&[]);
     let memory = device.shared_memory(4096, Access::ALL).unwrap();
     memory.write_at(0, b"still here").unwrap();
@@ -335,7 +335,7 @@ fn a_name_that_is_taken_is_refused() {
 }
 
 #[test]
-fn a_queue_pair_without_a_connection_stays_and_the_successor_waits() {
+fn unconnected_qp_is_refused_successor_stays_usable() {
     let device = common::device(&[]);
     let (pd, cq) = (device.pd().unwrap(), device.cq(16).unwrap());
     let qp = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
@@ -422,7 +422,7 @@ impl Flowing {
 
 /// A connection that cannot start is detected before the ownership changes.
 #[test]
-fn a_queue_pair_that_was_touched_takes_nothing() {
+fn modified_queue_pair_cancels_the_handover() {
     let why = Flowing::new(3).kept(3, |mut inheritance, device| {
         let (pd, cq) = (device.pd()?, device.cq(16)?);
         let qp = inheritance.qp(1, &pd, &cq, &cq, None)?;
@@ -433,7 +433,7 @@ fn a_queue_pair_that_was_touched_takes_nothing() {
 }
 
 #[test]
-fn completions_that_wait_need_room() {
+fn small_queue_refuses_waiting_completions() {
     let why = Flowing::new(100).kept(100, |mut inheritance, device| {
         let (pd, cq) = (device.pd()?, device.cq(1)?);
         let _qp = inheritance.qp(1, &pd, &cq, &cq, None)?;
@@ -444,7 +444,7 @@ fn completions_that_wait_need_room() {
 
 /// A program that continues after an error cannot take a part.
 #[test]
-fn what_failed_is_not_passed_over() {
+fn failed_take_cancels_the_handover() {
     let why = Flowing::new(1).kept(1, |mut inheritance, device| {
         let other = common::device(&[]);
         let (pd, cq) = (device.pd()?, other.cq(16)?);
@@ -468,7 +468,7 @@ fn what_failed_is_not_passed_over() {
 }
 
 #[test]
-fn strangers_get_nothing() {
+fn invalid_handover_clients_get_nothing() {
     let mut scene = Scene::new(&[], TWO);
     // A frame without descriptors: its length in eight bytes, then the bytes.
     let frame = |bytes: &[u8]| [&(bytes.len() as u64).to_le_bytes(), bytes].concat();
@@ -497,7 +497,7 @@ fn strangers_get_nothing() {
 }
 
 #[test]
-fn of_two_successors_one_takes_all() {
+fn one_of_two_successors_takes_everything() {
     for _ in 0..5 {
         let mut scene = Scene::new(&[], TWO);
         let mut both = [scene.successor(&[]), scene.successor(&[])];

@@ -30,7 +30,7 @@ fn assert_soon(what: &str, mut so: impl FnMut() -> bool) {
 
 /// The queue is not polled and no more bytes arrive: posting a receive alone must let the next PDU proceed.
 #[test]
-fn a_pdu_that_waits_for_a_receive_waits_for_nothing_else() {
+fn posted_receive_alone_releases_waiting_pdu() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let device = Device::open().unwrap();
     let (pd, cq) = (device.pd().unwrap(), device.cq(64).unwrap());

@@ -362,17 +362,17 @@ fn many() -> u64 {
 }
 
 #[test]
-fn nothing_is_lost_doubled_or_reordered() {
+fn migration_is_lossless() {
     migrations(many(), To::Functions, &[]);
 }
 
 #[test]
-fn nor_with_checksums_and_small_frames() {
+fn migration_with_crc_and_small_fpdus_is_lossless() {
     migrations(many(), To::Functions, &[("crc", "on"), ("fpdu", "mss")]);
 }
 
 #[test]
-fn nor_by_the_rules_of_the_standard_alone() {
+fn migration_without_extensions_is_lossless() {
     migrations(
         many(),
         To::Functions,
@@ -381,17 +381,17 @@ fn nor_by_the_rules_of_the_standard_alone() {
 }
 
 #[test]
-fn nor_by_a_handover() {
+fn handover_is_lossless() {
     migrations(many(), To::Devices, &[]);
 }
 
 #[test]
-fn nor_by_a_handover_with_checksums_and_small_frames() {
+fn handover_with_crc_and_small_fpdus_is_lossless() {
     migrations(many(), To::Devices, &[("crc", "on"), ("fpdu", "mss")]);
 }
 
 #[test]
-fn nor_by_a_handover_and_the_standard_alone() {
+fn handover_without_extensions_is_lossless() {
     migrations(
         many(),
         To::Devices,

@@ -375,10 +375,10 @@ fn duration() -> Duration {
 }
 
 #[test]
-fn soak_leaves_nothing_behind() {
+fn soak_leaks_nothing() {
     // The split driver needs network interfaces; where none can be created, the test runs without it. New threads are in the network
     // namespace of the thread that creates them.
-    let ran = space::privileged("soak_leaves_nothing_behind", || {
+    let ran = space::privileged("soak_leaks_nothing", || {
         Space::new().run(|| soak(Some(Split::new())));
     });
     if !ran {

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_address_is_taken() {
+    fn first_address_is_parsed() {
         let text = "2: eth0    inet 192.0.2.2/24 brd 192.0.2.255 scope global eth0\\       valid\n\
                     3: eth1    inet 192.0.2.9/24 scope global eth1\n";
         assert_eq!(first(text), Some("192.0.2.2"));

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn excuses_are_told() {
+    fn excuses_are_listed_on_the_page() {
         let mut side = Side::new(["p"]);
         assert_eq!(excuses(&[&Case::alone("quiet", side.clone())]), "");
         side.noise.push(Noise {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn every_account_has_its_row() {
+    fn every_result_has_a_row() {
         let accounts = [
             account("b", Verdict::Passed("3 µs".into())),
             account("a", Verdict::Failed("broken".into())),

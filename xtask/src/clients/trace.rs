@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rest_belongs_to_the_script() {
+    fn only_script_calls_are_allowed_while_idle() {
         let good = "7 write(1, \"rest begins\\n\", 12) = 12\n7 clock_nanosleep(0) = 0\n\
                     7 write(1, \"rest ends\\n\", 10) = 10\n8 read(3) = 1\n";
         assert!(idle(good).is_ok());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn strange_calls_are_named() {
+    fn unexpected_calls_are_named() {
         let good = "7 read(3) = 1\n".repeat(20);
         assert_eq!(polling(&good).unwrap(), "read 10");
         let bad = format!("{good}8 mmap(0) = 1\n{good}");
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_taken_apart() {
+    fn strace_lines_are_parsed() {
         assert_eq!(call("12  sendto(4, \"\") = 3"), Some("sendto"));
         assert_eq!(call("12 <... read resumed>) = 1"), None);
         assert_eq!(call("12 +++ exited with 0 +++"), None);

@@ -141,7 +141,7 @@ mod tests {
         0x0010:   Name: GLIBC_2.2.5  Flags: none  Version: 16\n";
 
     #[test]
-    fn nodes_inherit_as_the_table_says() {
+    fn version_nodes_inherit_as_listed() {
         let exports = Exports::parse(TABLE).unwrap();
         assert_eq!(compare_nodes(NODES, &exports), [""; 0]);
         let orphan = NODES.replace("Parent 1: A_1", "");
@@ -149,12 +149,12 @@ mod tests {
     }
 
     #[test]
-    fn what_the_table_says_passes() {
+    fn matching_exports_pass() {
         assert_eq!(problems(GOOD), [""; 0]);
     }
 
     #[test]
-    fn every_difference_is_found() {
+    fn every_export_difference_is_found() {
         for (from, to, found) in [
             ("f@@A_1", "f@A_1", "missing: function f@@A_1"),
             ("g@A_1", "g@A_2", "missing: function g@A_1"),

@@ -134,7 +134,7 @@ mod tests {
                         [A_PRIVATE_3]\nf compat func\nd default object\n";
 
     #[test]
-    fn nodes_and_names_are_read() {
+    fn nodes_and_names_are_parsed() {
         let exports = Exports::parse(TEXT).unwrap();
         assert_eq!(exports.nodes.len(), 3);
         assert_eq!(exports.nodes[1].parent.as_deref(), Some("A_1"));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contradiction_is_refused_with_its_line() {
+    fn contradictory_table_is_refused_with_its_line() {
         for (text, what) in [
             ("f default func", "before the first node"),
             ("[A]\n[A]", "second node"),

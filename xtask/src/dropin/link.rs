@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_defined_for_all_counts() {
+    fn only_defined_global_symbols_count() {
         let line = |rest: &str| format!("    12: 0000000000000000    24 FUNC    {rest}");
         let global = |rest: &str| global(&line(rest)).map(str::to_owned);
         assert_eq!(global("GLOBAL DEFAULT    5 f"), Some("f".to_owned()));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_is_missing_or_older_is_made_anew() {
+    fn missing_or_older_output_is_rebuilt() {
         let folder = std::env::temp_dir().join(format!("xtask-link-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let (first, second) = (folder.join("first"), folder.join("second"));

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_names_defaults_only_and_hides_the_rest() {
+    fn version_script_names_only_default_symbols() {
         let expected = "A_1 {\n  global:\n    f;\n};\nA_2 {\n  global:\n    g;\n} A_1;\n\
                         A_PRIVATE_3 {\n};\nA_PRIVATE_4 {\n};\nVERBENA_PRIVATE_1 {\n  global:\n    verbena_x;\n  local: *;\n};\n";
         assert_eq!(script(&exports(), &[behind("x")]), expected);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn further_nodes_are_jumps_with_a_version() {
+    fn further_nodes_become_versioned_jumps() {
         let text = aliases(&exports(), "x86_64").unwrap();
         assert!(
             text.contains("verbena_at_A_1_g:\n    jmp verbena_old_g@PLT\n"),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_shared_by_its_nodes() {
+    fn data_symbol_is_shared_by_its_nodes() {
         let text = aliases(&exports(), "aarch64").unwrap();
         let shared = "verbena_at_A_PRIVATE_4_d:\n    .zero 1\n";
         assert!(text.contains(shared), "{text}");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_machine_is_named() {
+    fn unknown_architecture_is_named() {
         let error = forwarder(&exports(), "riscv64").unwrap_err();
         assert!(error.to_string().contains("riscv64"));
     }

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tolerance_has_exact_edges() {
+    fn tolerance_limits_are_exact() {
         assert_eq!(verdict(1000, 1050), Verdict::Same);
         assert_eq!(verdict(1000, 1051), Verdict::More);
         assert_eq!(verdict(1000, 950), Verdict::Same);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn more_is_a_failure_with_the_numbers_and_what_to_do() {
+    fn increase_fails_with_numbers_and_remedy() {
         let kept = [("read 8", 100), ("send 64", 1000)];
         let text = fault(&kept, &[("read 8", 100), ("send 64", 1100)], "rustc 1");
         let numbers = "`send 64` takes 1100 instructions where 1000 are kept, 1.100 times as many";
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn all_faults_are_told_at_once() {
+    fn all_increases_are_reported_at_once() {
         let kept = [("a", 100), ("b", 100)];
         let text = fault(&kept, &[("a", 200), ("b", 300)], "rustc 1");
         assert!(
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn another_compiler_is_named_in_a_failure() {
+    fn failure_names_a_different_compiler() {
         let text = fault(&[("a", 100)], &[("a", 200)], "rustc 2");
         assert!(
             text.ends_with("made with rustc 1 and this is rustc 2"),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_is_a_note_that_says_how_to_keep_the_gain() {
+    fn decrease_is_a_note_with_the_remedy() {
         let Ok(Outcome::Noted(text)) = judged(&[("a", 1000)], &[("a", 900)], "rustc 1") else {
             panic!("no note");
         };
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scenario_on_one_side_only_is_a_failure() {
+    fn scenario_without_a_counterpart_fails() {
         let text = fault(&[("a", 100)], &[("a", 100), ("b", 7)], "rustc 1");
         assert!(text.starts_with("`b` takes 7 and has no line"), "{text}");
         let text = fault(&[("a", 100), ("b", 7)], &[("a", 100)], "rustc 1");

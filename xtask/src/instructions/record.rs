@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn record_survives_write_and_parse() {
         let record = parse("\"send 64\" = 10445\n\"poll 0\" = 14\n").unwrap();
         let again = Record::parse(&record.text()).unwrap();
         assert_eq!(again.instructions, record.instructions);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_input_is_refused() {
         assert!(Record::parse("").is_err());
         assert!(Record::parse(MADE).is_err());
         assert!(parse("\"send 64\" = -1\n").is_err());
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_maker_is_this_compiler() {
+    fn record_names_this_compiler() {
         let maker = Maker::here().unwrap();
         assert!(maker.rustc.starts_with("rustc 1."), "{}", maker.rustc);
         assert!(!maker.rustc.contains('\n'));

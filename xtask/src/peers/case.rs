@@ -149,7 +149,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn names_differ_and_groups_are_together() {
+    fn case_names_are_unique_and_groups_adjacent() {
         for quick in [false, true] {
             let cases = all(quick, true);
             let names: BTreeSet<String> = cases.iter().map(Case::name).collect();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_run_is_part_of_a_full_one() {
+    fn full_run_contains_every_quick_case() {
         let full: BTreeSet<String> = all(false, true).iter().map(Case::name).collect();
         assert!(
             all(true, true)
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_said_shortly() {
+    fn sizes_have_short_names() {
         let said: Vec<String> = SIZES.iter().map(|size| shown(*size)).collect();
         assert_eq!(said, ["8", "64", "512", "4Ki", "64Ki", "1Mi", "4Mi"]);
         assert_eq!(shown(10_000), "10000");

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_childrens_time_is_found_behind_any_name() {
+    fn child_time_is_parsed_behind_any_name() {
         let line = "7 (a) b) S 1 7 7 0 -1 4194304 100 200 0 0 11 12 130 25 20 0 1 0 5 6 7";
         assert_eq!(waited(line), Some(1.55));
         assert_eq!(waited("7 (a"), None);

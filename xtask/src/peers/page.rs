@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_targets_figures_and_what_was_lost() {
+    fn page_has_targets_figures_and_lost_rounds() {
         let mut results = Results::new(case::all(true, false));
         for (case, series) in &mut results.rows {
             match case.contender.name {

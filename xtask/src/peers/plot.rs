@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_has_its_points_within_the_frame_and_its_name() {
+    fn plot_draws_named_lines_within_the_frame() {
         let lines: Vec<Line> = vec![
             ("one", vec![(8, 3.0), (4096, 40.0)]),
             ("two", vec![(8, 0.5)]),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_not_drawn() {
+    fn empty_plot_is_omitted() {
         assert!(picture("title", &[8, 64], &[]).is_none());
     }
 }

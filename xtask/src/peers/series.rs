@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_series_tells_what_it_has() {
+    fn series_reports_median_and_spread() {
         let mut series = Series::default();
         assert_eq!((series.value(), series.spread()), (None, None));
         for value in [5.0, 4.0, 9.0] {

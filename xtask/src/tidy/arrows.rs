@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn inward_arrows_are_fine() {
+    fn inward_dependencies_pass() {
         let packages = [
             package(WIRE, &[("thiserror", None), ("proptest", Some("dev"))]),
             package(STREAM, &[(WIRE, None), (SIM, Some("dev"))]),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outward_arrow_is_found() {
+    fn outward_dependency_is_found() {
         let packages = [package(WIRE, &[(STREAM, None)]), package(STREAM, &[])];
         let expected = "crates/verbena-wire/Cargo.toml:1: arrows: \
                         `verbena-wire` must not depend on `verbena-stream`: imports go inward only";
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_c_face_reaches_nothing_below_the_rust_face() {
+    fn c_api_depends_on_the_rust_api_only() {
         let packages = [
             package("verbena-capi", &[(VERBENA, None), (NIC, None)]),
             package(VERBENA, &[]),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tests_only_arrow_may_reach_the_simulator_but_not_outward() {
+    fn dev_dependency_may_reach_only_the_simulator() {
         let packages = [
             package(WIRE, &[(STREAM, Some("dev"))]),
             package(STREAM, &[(SIM, Some("dev"))]),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pure_crate_takes_nothing_from_outside_but_the_list() {
+    fn pure_crate_depends_on_listed_crates_only() {
         for kind in [None, Some("build")] {
             let packages = [package(STREAM, &[("tokio", kind)])];
             assert!(sentences(&packages)[0].contains("not `tokio`"));
@@ -238,13 +238,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_package_is_told_where_to_go() {
+    fn unknown_package_error_names_the_table() {
         let packages = [package("verbena-news", &[])];
         assert!(sentences(&packages)[0].contains("add it to ARROWS in xtask/src/tidy/arrows.rs"));
     }
 
     #[test]
-    fn the_table_itself_points_inward() {
+    fn dependency_table_points_inward() {
         for (at, arrow) in ARROWS.iter().enumerate() {
             if let Inward::Only(list) = arrow.inward {
                 for name in list {

@@ -167,18 +167,18 @@ mod tests {
     }
 
     #[test]
-    fn a_full_page_passes() {
+    fn complete_requirements_page_passes() {
         assert_eq!(sentences(&page()), [""; 0]);
     }
 
     #[test]
-    fn a_missing_and_a_double_row_are_found() {
+    fn missing_and_repeated_rows_are_found() {
         let text = page().replace("| M7 | words", "| M8 | words");
         assert_eq!(sentences(&text), ["M7 has no row", "M8 has a second row"]);
     }
 
     #[test]
-    fn a_stranger_is_found() {
+    fn unknown_requirement_is_found() {
         let text = page() + "| M23 | words | not yet | | | |\n| Q1 | w | not yet | | | |\n";
         assert_eq!(
             sentences(&text),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_names_code_and_test_that_exist() {
+    fn done_row_names_existing_code_and_test() {
         let row = |cells: &str| page().replace("| N1 | words | not yet | | | all |", cells);
         let good = "| N1 | words | done | `crates/wire/src/ddp.rs` | `crates/wire`, `crates/wire/src/ddp.rs::wraps` | |";
         assert_eq!(sentences(&row(good)), [""; 0]);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_must_exist() {
+    fn missing_page_is_found() {
         assert_eq!(check(&[], &[]).len(), 1);
     }
 }

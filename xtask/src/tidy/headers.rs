@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn three_sentences_pass_and_so_do_two() {
+    fn headers_of_two_or_three_sentences_pass() {
         assert_eq!(finding("crates/a/src/b.rs", "//! One. Two. Three.\n"), None);
         assert_eq!(
             finding(
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn one_sentence_is_too_few_except_in_tests() {
+    fn one_sentence_suffices_only_in_tests() {
         assert!(
             finding("crates/a/src/b.rs", "//! One.\n")
                 .unwrap()
@@ -95,14 +95,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_header_is_found() {
+    fn file_without_header_is_found() {
         for text in ["", "use x;\n", "// One. Two.\n", "\n//! One. Two.\n"] {
             assert!(finding("crates/a/src/b.rs", text).is_some(), "{text:?}");
         }
     }
 
     #[test]
-    fn abbreviations_numbers_and_examples_are_no_sentences() {
+    fn abbreviations_and_examples_are_not_sentences() {
         let text = "//! Reads e.g. version 1.2 of x\n//! ```\n//! a. b. c.\n//! ```\n";
         assert!(
             finding("crates/a/src/b.rs", text)
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_left_alone() {
+    fn other_files_need_no_header() {
         assert_eq!(finding("docs/a.rs", ""), None);
         assert_eq!(finding("crates/a/Cargo.toml", ""), None);
     }

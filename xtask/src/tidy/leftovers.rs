@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn mentions_are_fine() {
+    fn mentions_in_comments_are_not_leftovers() {
         assert_eq!(
             count("// todo! is not allowed, nor is #[ignore]\nfn todo() { \"dbg!\" }"),
             0

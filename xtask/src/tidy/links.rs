@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_lead_nowhere_are_found() {
+    fn broken_links_are_found() {
         assert!(sentences("[a](gone.md)")[0].contains("no `docs/gone.md`"));
         assert!(sentences("[a](README.md)")[0].contains("no `docs/README.md`"));
         assert!(sentences("[a](other.md#gone)")[0].contains("no such heading"));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn code_is_not_read() {
+    fn links_in_code_are_ignored() {
         assert_eq!(
             sentences("`[a](gone.md)`\n```\n[b](gone.md)\n# not a heading\n```\n"),
             [""; 0]
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_is_named() {
+    fn finding_names_the_line_of_the_link() {
         let page = TextFile::new("a.md", "x\n\n[a](gone)\n");
         assert_eq!(check(&[page], &[])[0].line, 3);
     }

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_found_in_any_text() {
+    fn machine_paths_are_found_in_any_text() {
         for place in PLACES {
             assert_eq!(count("README.md", &format!("see {place}x")), 1, "{place}");
             assert_eq!(
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_other_paths_are_fine() {
+    fn parts_of_other_paths_are_not_found() {
         for place in PLACES {
             assert_eq!(
                 count("a.md", &format!("a target{place}x and ..{place}")),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_public_registry_may_be_in_the_lock_file() {
+    fn lock_file_allows_only_the_public_registry() {
         let good = format!("source = \"{REGISTRY}\"\n");
         assert_eq!(count("Cargo.lock", &good), 0);
         assert_eq!(

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn grouping_hides_nothing() {
+    fn grouped_imports_are_expanded() {
         assert_eq!(
             count("use std::{fmt, net::TcpStream, time::{Duration, Instant}};"),
             2
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_strings_and_tests_do_not_count() {
+    fn comments_strings_and_tests_are_ignored() {
         assert_eq!(count("// std::net\nfn f() { \"std::fs\" }"), 0);
         assert_eq!(count("#[cfg(test)]\nmod tests { use std::fs; }"), 0);
         assert_eq!(sentences("crates/wire/tests/a.rs", "use std::fs;"), [""; 0]);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn outer_crates_are_left_alone() {
+    fn outer_crates_are_not_checked() {
         assert_eq!(
             sentences("crates/engine/src/a.rs", "use std::net::TcpStream;"),
             [""; 0]
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_finding_points_at_the_line() {
+    fn forbidden_path_finding_names_its_line() {
         let text = "fn a() {}\n\nuse std::fs;\n";
         let expected = "crates/wire/src/a.rs:3: names: `std::fs` in a pure crate: no files";
         assert_eq!(sentences("crates/wire/src/a.rs", text), [expected]);

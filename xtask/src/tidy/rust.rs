@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_stay_where_they_are() {
+    fn blanking_keeps_line_numbers() {
         let text = "a\n/* b\nc */\n\"d\ne\" f";
         let code = blank_comments_and_literals(text);
         assert_eq!(code.lines().count(), text.lines().count());
@@ -212,13 +212,13 @@ mod tests {
     }
 
     #[test]
-    fn words_stand_alone() {
+    fn only_whole_words_are_found() {
         let at: Vec<usize> = words("unsafe_x unsafe { } not_unsafe", "unsafe").collect();
         assert_eq!(at, [9]);
     }
 
     #[test]
-    fn test_items_vanish_and_the_rest_stays() {
+    fn only_test_items_are_blanked() {
         let code = "fn a() {}\n#[cfg(test)]\n#[allow(x)]\nmod tests { fn b() { c } }\n\
                     #[cfg(test)]\nmod more;\n#[test]\nfn t(x: [u8; 4]) { d }\nfn e() {}\n";
         let out = blank_tests(code);

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_may_stand_above_or_beside() {
+    fn safety_comment_may_be_above_or_beside() {
         for text in [
             "// SAFETY: the caller holds the grant.\nunsafe { x() }",
             "// SAFETY: the caller\n// holds the grant.\n#[inline]\nunsafe impl Send for X {}",
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_argument_is_found() {
+    fn missing_safety_comment_is_found() {
         for text in [
             "fn f() {\n    unsafe { x() }\n}",
             "// SAFETY: of another.\na();\nunsafe { x() }",
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn islands_end_at_the_shore() {
+    fn unsafe_outside_listed_files_is_found() {
         let text = "// SAFETY: it fits.\nunsafe { x() }";
         assert_eq!(count("crates/nic/src/ring/slot.rs", text), 0);
         assert_eq!(count("crates/engine/src/sys.rs", text), 0);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_merely_contain_it_are_fine() {
+    fn words_containing_unsafe_are_not_found() {
         assert_eq!(
             count(
                 "crates/nic/src/qp.rs",
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pure_crate_forbids_it() {
+    fn pure_crate_must_forbid_unsafe_code() {
         assert_eq!(
             count("crates/wire/src/lib.rs", "#![forbid(unsafe_code)]"),
             0

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limits_are_exact() {
+    fn line_limits_are_exact() {
         assert_eq!(
             sentences(&[long("a.rs", 400), long("tests.rs", 600), long("a.md", 999)]),
             [""; 0]
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exception_needs_a_reason_a_file_and_a_need() {
+    fn useless_size_exceptions_are_found() {
         let files = [
             long("a.rs", 500),
             long("b.rs", 5),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_function_is_noted() {
+    fn long_function_is_listed() {
         let body = "x();\n".repeat(70);
         let text = format!("fn short() {{}}\nfn long() {{\n{body}}}\n");
         let notes = long_functions(&TextFile::new("a.rs", &text));

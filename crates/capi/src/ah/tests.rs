@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_header_of_version_4_stands_in_the_second_half() {
+fn ipv4_header_occupies_second_half_of_grh() {
     let mut bytes = [0_u8; 40];
     bytes[20] = 0x45;
     bytes[32..36].copy_from_slice(&[192, 0, 2, 7]);
@@ -16,7 +16,7 @@ fn a_header_of_version_4_stands_in_the_second_half() {
 }
 
 #[test]
-fn a_header_of_version_6_is_the_whole() {
+fn ipv6_header_occupies_whole_grh() {
     let mut bytes = [0_u8; 40];
     bytes[0] = 0x60;
     bytes[20] = 0x45;

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_data_reads_back_unchanged() {
         for text in [
             "192.0.2.7:4791",
             "[2001:db8::7]:1",
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gid_is_read_as_the_address_that_it_is() {
+    fn sockaddr_ib_gid_is_read_as_ip_address() {
         for text in ["239.1.2.3", "ff12:401b::7"] {
             let ip: IpAddr = text.parse().unwrap();
             let gid = match ip {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn other_families_are_refused() {
+    fn other_address_families_are_refused() {
         // SAFETY: a C structure of integers, for which zeros are valid.
         let storage: sockaddr_storage = unsafe { core::mem::zeroed() };
         // SAFETY: `storage` is a local.

@@ -12,7 +12,7 @@ fn non_blocking<E>(mailbox: &Mailbox<E>) {
 }
 
 #[test]
-fn events_come_in_order_and_then_try_again() {
+fn events_are_taken_in_order_then_eagain() {
     let mailbox = Mailbox::new().unwrap();
     non_blocking(&mailbox);
     for event in 0..3 {
@@ -26,7 +26,7 @@ fn events_come_in_order_and_then_try_again() {
 }
 
 #[test]
-fn a_full_mailbox_overflows_once() {
+fn full_event_queue_reports_overflow_once() {
     let mailbox = Mailbox::new().unwrap();
     non_blocking(&mailbox);
     let all = || core::iter::from_fn(|| mailbox.take(|_| ()).ok()).collect::<Vec<_>>();
@@ -45,7 +45,7 @@ fn a_full_mailbox_overflows_once() {
 }
 
 #[test]
-fn what_is_removed_is_not_rung_for() {
+fn removed_events_do_not_signal_descriptor() {
     let mailbox = Mailbox::new().unwrap();
     non_blocking(&mailbox);
     for event in [1, 2, 1, 1, 2] {
@@ -64,7 +64,7 @@ fn what_is_removed_is_not_rung_for() {
 }
 
 #[test]
-fn a_waiting_thread_and_a_remover_lose_nothing() {
+fn take_racing_remove_loses_no_event() {
     for round in 0..300 {
         let mailbox = Arc::new(Mailbox::new().unwrap());
         let taker = mailbox.clone();
@@ -85,7 +85,7 @@ fn a_waiting_thread_and_a_remover_lose_nothing() {
 }
 
 #[test]
-fn destroying_waits_for_what_was_given() {
+fn destroy_waits_for_all_acknowledgements() {
     let acks = Arc::new(Acks::default());
     acks.wait();
     acks.given();

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_with_numbers_count_and_others_do_not() {
+    fn default_files_without_numbers_are_ignored() {
         let folder = std::env::temp_dir().join(format!("verbena-rsocket-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("mem_default"), "1000000\n").unwrap();

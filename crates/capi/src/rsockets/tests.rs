@@ -70,7 +70,7 @@ fn pair() -> (c_int, c_int) {
 }
 
 #[test]
-fn what_is_no_socket_is_told_apart() {
+fn invalid_sockets_fail_with_distinct_errno() {
     let made = |domain, kind, protocol| call!(verbena_rsocket(domain, kind, protocol));
     assert_eq!(
         made(libc::AF_UNIX, libc::SOCK_STREAM, 0),
@@ -104,7 +104,7 @@ fn what_is_no_socket_is_told_apart() {
 }
 
 #[test]
-fn several_pieces_are_one_stream() {
+fn writev_and_readv_form_one_stream() {
     let (client, server) = pair();
     let piece = |bytes: &[u8]| libc::iovec {
         iov_base: bytes.as_ptr().cast_mut().cast(),
@@ -126,7 +126,7 @@ fn several_pieces_are_one_stream() {
 }
 
 #[test]
-fn sockets_and_other_descriptors_are_waited_for_at_once() {
+fn rpoll_waits_for_sockets_and_other_descriptors() {
     let (client, server) = pair();
     let (reader, mut writer) = std::io::pipe().unwrap();
     let wanted = |fd| pollfd {
@@ -191,7 +191,7 @@ fn sockets_and_other_descriptors_are_waited_for_at_once() {
 }
 
 #[test]
-fn options_are_kept_and_strange_ones_refused() {
+fn options_are_kept_and_unknown_ones_refused() {
     let socket = stream();
     let set = |level, name, value: c_int| {
         let at = (&raw const value).cast();

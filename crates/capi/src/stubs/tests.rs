@@ -19,7 +19,7 @@ fn errno() -> Option<i32> {
 }
 
 #[test]
-fn each_kind_fails_in_its_own_way() {
+fn each_stub_returns_failure_of_its_type() {
     assert!(ibv_alloc_dmah().is_null());
     assert_eq!(errno(), Some(libc::EOPNOTSUPP));
     assert_eq!(ibv_query_port_speed(), libc::EOPNOTSUPP);
@@ -31,7 +31,7 @@ fn each_kind_fails_in_its_own_way() {
 }
 
 #[test]
-fn what_is_not_there_yet_says_enosys_each_time() {
+fn unimplemented_calls_set_enosys_every_time() {
     for _ in 0..2 {
         super::set_errno(0);
         assert_eq!(verbena_rdma_write_cm_event(), -1);
@@ -66,7 +66,7 @@ fn stubbed(source: &str) -> BTreeSet<&str> {
 }
 
 #[test]
-fn the_lists_here_are_those_of_the_exports() {
+fn stub_lists_match_export_tables() {
     let table = include_str!("../../exports/libibverbs.txt");
     let cm = include_str!("../../exports/librdmacm.txt");
     let newer: BTreeSet<&str> = ["1.15", "1.16", "1.17", "1.18"]

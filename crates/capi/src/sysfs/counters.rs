@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_has_a_value() {
+    fn every_counter_name_has_a_value() {
         let counted = FunctionCounters::default();
         for name in PORT.iter().chain(HARDWARE) {
             assert!(value(name, &counted, 0).is_some(), "{name}");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_counted_in_words() {
+    fn port_data_counts_four_octet_units() {
         let mut counted = FunctionCounters::default();
         counted.connections.bytes_out = 4096;
         let value = |name| value(name, &counted, 3).unwrap();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_known_by_their_path() {
+    fn counter_paths_yield_name_and_device() {
         let path = "class/infiniband/verbena0/ports/1/counters/port_rcv_data";
         assert_eq!(name(path), Some("port_rcv_data"));
         assert_eq!(device(path), Some("verbena0"));

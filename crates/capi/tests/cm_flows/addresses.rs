@@ -20,7 +20,7 @@ fn bind(id: &Id, at: &str) -> i32 {
 }
 
 #[test]
-fn names_become_addresses() {
+fn rdma_getaddrinfo_resolves_names_and_services() {
     begin();
     let find = |node: Option<&str>, service: Option<&str>, hints: *const rdma_addrinfo| {
         let text = |text: Option<&str>| text.map(|text| CString::new(text).unwrap());
@@ -84,7 +84,7 @@ fn names_become_addresses() {
 }
 
 #[test]
-fn both_families_share_a_port_if_they_want_to() {
+fn afonly_option_lets_families_share_port() {
     begin();
     let channel = Channel::new();
     let four = Id::new(&channel);
@@ -118,7 +118,7 @@ fn both_families_share_a_port_if_they_want_to() {
 
 /// One listener accepts both families, unless its program asked for one.
 #[test]
-fn an_ipv6_wildcard_hears_ipv4_as_well() {
+fn ipv6_wildcard_listener_accepts_ipv4() {
     begin();
     let mut server = Server::at("[::]:0", 0);
     for ip in ["127.0.0.1", "::1"] {
@@ -129,7 +129,7 @@ fn an_ipv6_wildcard_hears_ipv4_as_well() {
 }
 
 #[test]
-fn a_port_is_known_once_it_is_bound_and_free_once_it_is_not() {
+fn destroyed_identifier_frees_its_port() {
     begin();
     let channel = Channel::new();
     let id = Id::new(&channel);
@@ -205,7 +205,7 @@ fn a_bound_port_is_refused_to_other_processes() {
 }
 
 #[test]
-fn those_who_reuse_addresses_share_until_one_listens() {
+fn reuseaddr_shares_port_until_one_listens() {
     begin();
     let channel = Channel::new();
     let [first, second, third] = [(); 3].map(|()| Id::new(&channel));
@@ -228,7 +228,7 @@ fn those_who_reuse_addresses_share_until_one_listens() {
 
 /// A server whose connections are in TIME_WAIT can be started again at its port.
 #[test]
-fn a_port_with_old_connections_is_bound_again() {
+fn port_with_time_wait_connections_can_be_bound() {
     begin();
     let server = Server::new(0);
     let at = server.at.to_string();
@@ -251,7 +251,7 @@ fn a_port_with_old_connections_is_bound_again() {
 
 /// An ordinary server has the port. The next test reads the message of this one.
 #[test]
-fn a_port_that_is_taken() {
+fn bind_to_port_in_use_fails() {
     begin();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = taken.local_addr().unwrap().to_string();
@@ -262,10 +262,10 @@ fn a_port_that_is_taken() {
 }
 
 #[test]
-fn whoever_finds_a_port_taken_is_told_what_helps() {
+fn port_in_use_message_names_cm_port_offset() {
     let ran = Command::new(std::env::current_exe().unwrap())
         .args([
-            "cm_flows::addresses::a_port_that_is_taken",
+            "cm_flows::addresses::bind_to_port_in_use_fails",
             "--exact",
             "--nocapture",
         ])
@@ -281,7 +281,7 @@ fn whoever_finds_a_port_taken_is_told_what_helps() {
 }
 
 #[test]
-fn addresses_of_other_kinds_are_refused() {
+fn unsupported_address_families_are_refused() {
     begin();
     let channel = Channel::new();
     let id = Id::new(&channel);

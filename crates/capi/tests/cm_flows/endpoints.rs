@@ -40,7 +40,7 @@ impl Drop for Found {
 }
 
 #[test]
-fn a_server_and_a_client_that_wait_for_each_step() {
+fn synchronous_endpoints_connect_and_exchange_data() {
     begin();
     let here = Found::new(Some("127.0.0.1"), "0", RAI_PASSIVE);
     let mut listener = ptr::null_mut();
@@ -93,7 +93,7 @@ fn a_server_and_a_client_that_wait_for_each_step() {
 
 /// Calls of an identifier without a channel return what the event says.
 #[test]
-fn refusals_are_errors_of_the_call() {
+fn synchronous_connect_returns_rejection_as_error() {
     begin();
     let server = Server::new(0);
     let mut there = Place::of(server.at);
@@ -124,7 +124,7 @@ fn refusals_are_errors_of_the_call() {
 
 /// A queue pair that cannot be created: the caller gets the error, the request is rejected, and nothing is left behind.
 #[test]
-fn a_request_whose_queue_pair_cannot_be_made_is_refused() {
+fn failed_qp_creation_rejects_the_request() {
     begin();
     let here = Found::new(Some("127.0.0.1"), "0", RAI_PASSIVE);
     let (mut listener, mut template) = (ptr::null_mut(), init());

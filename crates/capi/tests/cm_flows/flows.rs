@@ -25,7 +25,7 @@ fn attributes(id: &Id) -> ibv_qp_attr {
 }
 
 #[test]
-fn the_ack_timeout_is_an_attribute() {
+fn ack_timeout_option_sets_qp_timeout() {
     begin();
     let server = Server::new(0);
     let client = Client::towards(server.at);
@@ -55,7 +55,7 @@ fn the_ack_timeout_is_an_attribute() {
 }
 
 #[test]
-fn private_data_goes_both_ways_and_addresses_are_known() {
+fn private_data_and_ports_reach_both_sides() {
     begin();
     let server = Server::new(0);
     let client = Client::towards(server.at);
@@ -99,7 +99,7 @@ fn private_data_goes_both_ways_and_addresses_are_known() {
 }
 
 #[test]
-fn whoever_ends_it_both_are_told_once() {
+fn disconnect_raises_one_event_per_side() {
     begin();
     let server = Server::new(0);
     for from_client in [true, false] {
@@ -122,7 +122,7 @@ fn whoever_ends_it_both_are_told_once() {
 }
 
 #[test]
-fn both_hang_up_at_once_and_are_told_once() {
+fn simultaneous_disconnect_raises_one_event_per_side() {
     begin();
     let server = Server::new(0);
     for _ in 0..50 {
@@ -149,7 +149,7 @@ unsafe impl Sync for Client {}
 
 /// An end that comes while the beginning is still being reported must not be lost.
 #[test]
-fn an_end_right_after_the_beginning_is_told_after_it() {
+fn disconnected_follows_established_on_early_end() {
     begin();
     let server = Server::new(0);
     for _ in 0..200 {
@@ -169,7 +169,7 @@ fn an_end_right_after_the_beginning_is_told_after_it() {
 }
 
 #[test]
-fn a_refusal_says_why() {
+fn rejection_carries_status_and_private_data() {
     begin();
     let server = Server::new(0);
     let client = Client::towards(server.at);
@@ -191,7 +191,7 @@ fn a_refusal_says_why() {
 }
 
 #[test]
-fn an_identifier_that_is_destroyed_unanswered_refuses() {
+fn destroying_unanswered_identifier_rejects_request() {
     begin();
     let server = Server::new(0);
     let client = Client::towards(server.at);
@@ -204,7 +204,7 @@ fn an_identifier_that_is_destroyed_unanswered_refuses() {
 }
 
 #[test]
-fn where_nobody_listens_the_answer_is_a_refusal() {
+fn connect_without_listener_is_rejected() {
     begin();
     let port = {
         let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -220,7 +220,7 @@ fn where_nobody_listens_the_answer_is_a_refusal() {
 
 /// A peer that accepts the TCP connection and sends nothing is given up after the timeout; one that sends something else, at once.
 #[test]
-fn a_peer_that_is_no_peer_is_unreachable() {
+fn peer_without_mpa_reply_is_unreachable() {
     begin();
     let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = Client::towards(deaf.local_addr().unwrap());
@@ -255,7 +255,7 @@ fn a_peer_that_is_no_peer_is_unreachable() {
 }
 
 #[test]
-fn more_than_the_backlog_are_refused() {
+fn requests_beyond_backlog_are_rejected() {
     begin();
     let server = Server::new(2);
     let clients: Vec<_> = (0..5)
@@ -298,7 +298,7 @@ fn more_than_the_backlog_are_refused() {
 
 /// Connecting without a route, twice, or without a queue pair is an error of the program.
 #[test]
-fn steps_out_of_order_are_refused() {
+fn calls_out_of_order_are_refused() {
     begin();
     let server = Server::new(0);
     let channel = Channel::new();
@@ -320,7 +320,7 @@ fn steps_out_of_order_are_refused() {
 }
 
 #[test]
-fn ipv6_works_as_well() {
+fn ipv6_connection_carries_data() {
     begin();
     let server = Server::at("[::1]:0", 0);
     let (client, child) = connected(&server);

@@ -14,7 +14,7 @@ use super::begin;
 const SOON: Duration = Duration::from_millis(100);
 
 #[test]
-fn destroying_waits_for_what_the_program_still_holds() {
+fn destroy_id_waits_for_event_acknowledgement() {
     begin();
     let server = Server::new(0);
     let (client, child) = connected(&server);
@@ -36,7 +36,7 @@ fn destroying_waits_for_what_the_program_still_holds() {
 }
 
 #[test]
-fn events_of_an_identifier_that_goes_vanish_and_others_stay() {
+fn destroy_id_removes_only_its_own_events() {
     begin();
     let server = Server::new(0);
     let (one, first) = connected(&server);
@@ -56,7 +56,7 @@ fn events_of_an_identifier_that_goes_vanish_and_others_stay() {
 }
 
 #[test]
-fn a_listener_that_goes_refuses_everybody_who_waits() {
+fn destroyed_listener_rejects_waiting_requests() {
     begin();
     let server = Server::new(8);
     let at = server.at;
@@ -91,7 +91,7 @@ fn a_listener_that_goes_refuses_everybody_who_waits() {
 }
 
 #[test]
-fn an_identifier_moves_with_what_waits_for_it() {
+fn migrated_identifier_takes_pending_events_along() {
     begin();
     let server = Server::new(0);
     let (client, child) = connected(&server);
@@ -135,7 +135,7 @@ fn an_identifier_moves_with_what_waits_for_it() {
 }
 
 #[test]
-fn one_that_is_destroyed_while_it_connects_is_told_of_nothing() {
+fn identifier_destroyed_while_connecting_gets_no_event() {
     begin();
     let server = Server::new(64);
     for _ in 0..20 {
@@ -171,7 +171,7 @@ fn one_that_is_destroyed_while_it_connects_is_told_of_nothing() {
 }
 
 #[test]
-fn nonsense_is_refused_and_nothing_breaks() {
+fn null_arguments_and_second_listen_are_refused() {
     begin();
     // SAFETY: null pointers are refused.
     unsafe {
@@ -197,7 +197,7 @@ fn nonsense_is_refused_and_nothing_breaks() {
 /// InfiniBand's manager reports the end of the time wait, and some programs (tgtd) free a connection only then;
 /// iWARP's does not.
 #[test]
-fn the_time_after_an_end_is_over_some_time() {
+fn timewait_exit_is_raised_for_roce_only() {
     begin();
     let roce = crate::SETTINGS.contains(&("VERBENA_PERSONALITY", "roce"));
     let server = Server::new(0);

@@ -77,7 +77,7 @@ impl Drop for Own {
 }
 
 #[test]
-fn both_sides_move_their_own_queue_pairs() {
+fn program_owned_queue_pairs_connect_through_cm() {
     begin();
     let server = Server::new(0);
     for from_client in [true, false] {
@@ -122,7 +122,7 @@ fn both_sides_move_their_own_queue_pairs() {
 }
 
 #[test]
-fn a_number_that_is_nobodys_is_refused() {
+fn connect_with_unknown_qp_number_is_refused() {
     begin();
     let server = Server::new(0);
     let channel = Channel::new();

@@ -43,7 +43,7 @@ fn services(port: u16, ours: bool) -> Vec<i32> {
 }
 
 #[test]
-fn the_type_of_service_is_the_one_asked_for() {
+fn type_of_service_option_applies_to_connection() {
     begin();
     let server = Server::new(0);
     assert_eq!(serve(&server.id, 0x28, 1), 0);

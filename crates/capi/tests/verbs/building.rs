@@ -131,7 +131,7 @@ fn every_operation_can_be_built() {
 }
 
 #[test]
-fn windows_are_bound_used_and_taken_back() {
+fn built_requests_bind_and_invalidate_windows() {
     let (a, b) = pair(built());
     let mw = alloc_mw(b.pd, IBV_MW_TYPE_2);
     // SAFETY: the window exists during the call.
@@ -219,7 +219,7 @@ fn aborting_posts_nothing() {
 }
 
 #[test]
-fn a_mistake_in_one_posts_none_of_them() {
+fn one_invalid_request_posts_none_of_list() {
     let (a, b) = pair(built());
     assert_eq!(b.receive(1, 0, 8), 0);
     let (lkey, rkey, here, there) = (a.rkey(), b.rkey(), a.at(0), b.at(0));
@@ -286,7 +286,7 @@ fn a_mistake_in_one_posts_none_of_them() {
 }
 
 #[test]
-fn only_what_was_asked_for_is_there() {
+fn only_requested_send_operations_are_set() {
     let side = Side::new(Wanted {
         operations: IBV_QP_EX_WITH_SEND.into(),
         ..Wanted::default()

@@ -6,7 +6,7 @@ use verbena_capi::abi::*;
 use verbena_capi::verbs::*;
 
 #[test]
-fn a_domain_stays_while_anything_is_in_it() {
+fn protection_domain_in_use_is_not_deallocated() {
     let side = Side::new(Wanted::default());
     // SAFETY: the objects exist, and each is destroyed once.
     unsafe {

@@ -30,7 +30,7 @@ fn side() -> Side {
 }
 
 #[test]
-fn addresses_that_lead_nowhere_are_refused() {
+fn invalid_address_handles_are_refused() {
     let side = side();
     let good = side.rtr_attr(0).0.ah_attr;
     type Change = fn(&mut ibv_ah_attr);
@@ -61,7 +61,7 @@ fn addresses_that_lead_nowhere_are_refused() {
 }
 
 #[test]
-fn datagrams_need_an_address_and_are_only_sent() {
+fn ud_requests_need_address_and_send_opcode() {
     let (a, b) = (side(), side());
     let mut attr = a.rtr_attr(0).0.ah_attr;
     // SAFETY: the objects exist during the calls.
@@ -119,7 +119,7 @@ fn datagrams_need_an_address_and_are_only_sent() {
 }
 
 #[test]
-fn groups_are_joined_by_datagram_queue_pairs_only() {
+fn only_ud_queue_pairs_attach_to_multicast() {
     let (ud, rc) = (side(), Side::new(Wanted::default()));
     let mut group = ibv_gid { raw: [0; 16] };
     let raw = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3];

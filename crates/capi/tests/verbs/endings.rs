@@ -19,7 +19,7 @@ fn told(side: &Side, what: u32) {
 }
 
 #[test]
-fn a_wrong_key_ends_the_request_and_the_connection() {
+fn wrong_rkey_fails_request_and_connection() {
     for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ] {
         let (a, b) = pair(Wanted::default());
         assert_eq!(a.receive(9, 0, 8), 0);
@@ -54,7 +54,7 @@ fn a_wrong_key_ends_the_request_and_the_connection() {
 }
 
 #[test]
-fn memory_beyond_the_end_and_rights_that_were_not_given_are_refused() {
+fn out_of_bounds_or_unpermitted_access_is_refused() {
     type Change = fn(&mut ibv_send_wr, &Side);
     let wrong: [(u32, u32, Change); 3] = [
         (ALL as u32, IBV_WR_RDMA_WRITE, |wr, b| {
@@ -95,7 +95,7 @@ fn memory_beyond_the_end_and_rights_that_were_not_given_are_refused() {
 }
 
 #[test]
-fn own_memory_that_is_not_registered_ends_the_request() {
+fn unregistered_local_memory_fails_request() {
     let (a, b) = pair(Wanted::default());
     assert_eq!(b.receive(1, 0, 8), 0);
     let piece = ibv_sge {
@@ -108,7 +108,7 @@ fn own_memory_that_is_not_registered_ends_the_request() {
 }
 
 #[test]
-fn a_message_longer_than_its_receive_ends_both() {
+fn too_long_message_fails_send_and_receive() {
     let (a, b) = pair(Wanted::default());
     assert_eq!(b.receive(1, 0, 4), 0);
     assert_eq!(a.send(2, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
@@ -117,7 +117,7 @@ fn a_message_longer_than_its_receive_ends_both() {
 }
 
 #[test]
-fn a_missing_receive_is_waited_for_or_not_as_was_said() {
+fn rnr_retry_decides_wait_for_missing_receive() {
     let (a, b) = pair(Wanted::default());
     assert_eq!(a.send(1, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
     nothing(a.cq);
@@ -136,7 +136,7 @@ fn a_missing_receive_is_waited_for_or_not_as_was_said() {
 }
 
 #[test]
-fn a_queue_pair_can_be_emptied_and_used_again() {
+fn reset_queue_pair_can_be_reconnected() {
     let (a, b) = pair(Wanted::default());
     for round in 0..3 {
         assert_eq!(b.receive(round, 0, 8), 0);
@@ -241,7 +241,7 @@ fn reset_removes_flushed_work_under_a_poller() {
 }
 
 #[test]
-fn a_drained_queue_tells_and_goes_on() {
+fn drained_send_queue_raises_event_and_resumes() {
     let (a, b) = pair(Wanted::default());
     for id in 0..2 {
         assert_eq!(b.receive(id, 0, 8), 0);
@@ -267,7 +267,7 @@ fn a_drained_queue_tells_and_goes_on() {
 }
 
 #[test]
-fn an_overflowing_queue_tells_of_itself() {
+fn cq_overflow_raises_cq_err_event() {
     let (a, b) = pair(Wanted {
         entries: 2,
         ..Wanted::default()
@@ -293,7 +293,7 @@ fn an_overflowing_queue_tells_of_itself() {
 }
 
 #[test]
-fn memory_can_be_registered_anew_and_under_other_addresses() {
+fn regions_accept_iova_and_reregistration() {
     let (mut a, b) = pair(Wanted::default());
     a.fill(0, b"moved up");
     let mut memory = vec![0_u8; 8192].into_boxed_slice();
@@ -354,7 +354,7 @@ fn memory_can_be_registered_anew_and_under_other_addresses() {
 }
 
 #[test]
-fn a_change_of_rights_keeps_the_keys() {
+fn access_change_keeps_region_keys() {
     let (mut a, b) = pair(Wanted::default());
     a.fill(0, b"same key");
     let (all, read) = (
@@ -413,7 +413,7 @@ fn a_change_of_rights_keeps_the_keys() {
 }
 
 #[test]
-fn a_window_of_type_one_moves_with_each_binding() {
+fn type_one_window_rebind_changes_rkey() {
     let (a, b) = pair(Wanted::default());
     let mw = alloc_mw(b.pd, IBV_MW_TYPE_1);
     let mut bind = ibv_mw_bind {

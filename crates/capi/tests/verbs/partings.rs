@@ -6,7 +6,7 @@ use verbena_capi::abi::*;
 use verbena_capi::verbs::*;
 
 #[test]
-fn a_request_to_a_peer_that_is_gone_ends() {
+fn request_to_destroyed_peer_exceeds_retries() {
     let (a, mut b) = pair(Wanted::default());
     assert_eq!(b.receive(1, 0, 8), 0);
     assert_eq!(a.send(1, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
@@ -20,7 +20,7 @@ fn a_request_to_a_peer_that_is_gone_ends() {
 }
 
 #[test]
-fn a_request_that_waits_for_a_peer_that_goes_ends() {
+fn pending_request_fails_when_peer_is_destroyed() {
     let (a, mut b) = pair(Wanted::default());
     assert_eq!(a.send(2, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
     nothing(a.cq);
@@ -30,7 +30,7 @@ fn a_request_that_waits_for_a_peer_that_goes_ends() {
 
 /// Writes run while their target memory, queue pair and completion queue are destroyed, at different times.
 #[test]
-fn taking_everything_away_under_traffic_hurts_nobody() {
+fn objects_can_be_destroyed_under_traffic() {
     for round in 0..30 {
         let (a, b) = pair(Wanted {
             all_signaled: true,
@@ -63,7 +63,7 @@ fn taking_everything_away_under_traffic_hurts_nobody() {
 
 /// Deregistered memory is not written any more, although the peer still tries.
 #[test]
-fn memory_that_was_deregistered_is_left_alone() {
+fn deregistered_memory_is_not_written() {
     let (a, b) = pair(Wanted {
         all_signaled: true,
         ..Wanted::default()

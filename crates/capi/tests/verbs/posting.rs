@@ -10,7 +10,7 @@ use verbena_capi::verbs::*;
 const EINVAL: c_int = libc::EINVAL;
 
 #[test]
-fn sends_wait_for_a_connection_and_receives_for_initialising() {
+fn sends_need_rts_and_receives_need_init() {
     let (a, b) = (Side::new(Wanted::default()), Side::new(Wanted::default()));
     let send = || a.send(1, IBV_WR_SEND, a.piece(0, 8), |_| {});
     assert_eq!((send(), a.receive(1, 0, 8)), (EINVAL, EINVAL), "RESET");
@@ -36,7 +36,7 @@ fn sends_wait_for_a_connection_and_receives_for_initialising() {
 }
 
 #[test]
-fn a_full_queue_names_the_request_that_did_not_fit() {
+fn bad_wr_names_request_beyond_full_queue() {
     let (a, b) = pair(Wanted {
         sends: 20,
         receives: 20,
@@ -90,7 +90,7 @@ fn a_full_queue_names_the_request_that_did_not_fit() {
 }
 
 #[test]
-fn a_full_shared_queue_names_the_request_that_did_not_fit() {
+fn bad_wr_names_receive_beyond_full_srq() {
     let side = Side::new(Wanted {
         shared: 20,
         ..Wanted::default()
@@ -107,7 +107,7 @@ fn a_full_shared_queue_names_the_request_that_did_not_fit() {
 
 /// A list whose middle request is invalid: the first is posted, the last is not.
 #[test]
-fn what_comes_before_a_refused_request_is_posted() {
+fn requests_before_refused_one_are_posted() {
     let (a, b) = pair(Wanted::default());
     for id in 0..3 {
         assert_eq!(b.receive(id, 0, 64), 0);
@@ -135,7 +135,7 @@ fn what_comes_before_a_refused_request_is_posted() {
 }
 
 #[test]
-fn unknown_requests_flags_and_counts_are_refused() {
+fn unknown_opcodes_flags_and_counts_are_refused() {
     let (a, b) = pair(Wanted::default());
     let mut many = [a.piece(0, 1); 32];
     let many = many.as_mut_ptr();
@@ -235,7 +235,7 @@ fn unknown_requests_flags_and_counts_are_refused() {
 
 /// Entries are limited for each direction.
 #[test]
-fn each_direction_has_its_own_count_of_pieces() {
+fn each_direction_has_own_sge_limit() {
     let side = Side::new(Wanted::default());
     let mut init = side.init();
     (init.cap.max_send_sge, init.cap.max_recv_sge) = (4, 2);
@@ -258,7 +258,7 @@ fn each_direction_has_its_own_count_of_pieces() {
 }
 
 #[test]
-fn wrong_changes_of_state_are_refused_and_change_nothing() {
+fn invalid_transitions_are_refused_without_effect() {
     let (a, b) = (Side::new(Wanted::default()), Side::new(Wanted::default()));
     for state in [
         IBV_QPS_INIT,

@@ -38,7 +38,7 @@ fn importing_by_descriptor_is_not_supported() {
 }
 
 #[test]
-fn the_device_says_who_made_it() {
+fn device_reports_vendor_part_and_versions() {
     let context = open();
     let mut device = ibv_device_attr::zeroed();
     // SAFETY: a context that is open.
@@ -56,7 +56,7 @@ fn the_device_says_who_made_it() {
 }
 
 #[test]
-fn nothing_is_made_of_nothing() {
+fn null_arguments_are_refused() {
     let side = Side::new(Wanted::default());
     let null = ptr::null_mut();
     // SAFETY: null pointers, which the library must check before it dereferences them.
@@ -129,7 +129,7 @@ fn nothing_is_made_of_nothing() {
 }
 
 #[test]
-fn completion_queues_have_sizes_and_vectors_that_there_are() {
+fn invalid_cq_sizes_and_vectors_are_refused() {
     let side = Side::new(Wanted::default());
     let context = side.context;
     let mut device = ibv_device_attr::zeroed();
@@ -188,7 +188,7 @@ fn completion_queues_have_sizes_and_vectors_that_there_are() {
 }
 
 #[test]
-fn memory_is_registered_if_it_is_there_and_its_rights_make_sense() {
+fn unmapped_memory_and_invalid_access_are_refused() {
     let side = Side::new(Wanted::default());
     let mut memory = [0_u8; 64];
     let at = memory.as_mut_ptr().cast();
@@ -274,7 +274,7 @@ fn memory_is_registered_if_it_is_there_and_its_rights_make_sense() {
 }
 
 #[test]
-fn queue_pairs_have_sizes_and_kinds_that_there_are() {
+fn invalid_queue_pair_attributes_are_refused() {
     let side = Side::new(Wanted::default());
     let mut device = ibv_device_attr::zeroed();
     // SAFETY: the objects exist during the calls.
@@ -347,7 +347,7 @@ fn queue_pairs_have_sizes_and_kinds_that_there_are() {
 }
 
 #[test]
-fn a_queue_pair_gets_what_it_asked_for_and_says_so() {
+fn created_queue_pair_reports_its_capabilities() {
     let side = Side::new(Wanted::default());
     let mut attr = side.init();
     attr.cap.max_send_sge = 0;
@@ -369,7 +369,7 @@ fn a_queue_pair_gets_what_it_asked_for_and_says_so() {
 }
 
 #[test]
-fn shared_queues_have_sizes_that_there_are() {
+fn invalid_srq_sizes_are_refused() {
     let side = Side::new(Wanted {
         shared: 4,
         ..Wanted::default()
@@ -435,7 +435,7 @@ fn shared_queues_have_sizes_that_there_are() {
 }
 
 #[test]
-fn ports_and_entries_that_are_not_there_are_not_described() {
+fn unknown_ports_and_table_indices_are_refused() {
     let side = Side::new(Wanted::default());
     let context = side.context;
     let mut port = ibv_port_attr::zeroed();

@@ -106,7 +106,7 @@ fn each(opcodes: &[u32], sizes: &[u32], case: impl Fn(&World, u32, Way, u32)) {
 }
 
 #[test]
-fn a_lost_source_fails_its_request() {
+fn inaccessible_source_fails_its_request() {
     let opcodes = [IBV_WR_SEND, IBV_WR_RDMA_WRITE];
     each(&opcodes, &SIZES, |world, opcode, way, size| {
         let World { a, b, at_a, at_b } = world;
@@ -122,7 +122,7 @@ fn a_lost_source_fails_its_request() {
 }
 
 #[test]
-fn requests_before_a_lost_source_succeed() {
+fn requests_before_inaccessible_source_succeed() {
     let (a, b) = pair(Wanted::default());
     let lost = Region::of(&a);
     assert_eq!(b.receive(5, 0, 64), 0);
@@ -141,7 +141,7 @@ fn requests_before_a_lost_source_succeed() {
 }
 
 #[test]
-fn a_lost_receive_buffer_fails_its_receive() {
+fn inaccessible_receive_buffer_fails_its_receive() {
     each(&[IBV_WR_SEND], &SIZES, |world, opcode, way, size| {
         let World { a, b, at_a, at_b } = world;
         assert_eq!(b.receive_into(7, at_b.piece(size)), 0);
@@ -153,7 +153,7 @@ fn a_lost_receive_buffer_fails_its_receive() {
 }
 
 #[test]
-fn a_lost_sink_fails_its_read() {
+fn inaccessible_sink_fails_its_read() {
     each(&[IBV_WR_RDMA_READ], &SIZES, |world, opcode, way, size| {
         let World { a, at_a, at_b, .. } = world;
         at_a.lose(way);
@@ -164,7 +164,7 @@ fn a_lost_sink_fails_its_read() {
 }
 
 #[test]
-fn lost_remote_memory_fails_the_peers_request() {
+fn inaccessible_remote_memory_fails_the_request() {
     // A Write without an answer succeeds when its bytes are acknowledged: they are not.
     let opcodes = [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ];
     each(&opcodes, &SIZES, |world, opcode, way, size| {
@@ -179,7 +179,7 @@ fn lost_remote_memory_fails_the_peers_request() {
 }
 
 #[test]
-fn a_lost_word_fails_its_atomic() {
+fn inaccessible_target_fails_its_atomic() {
     let opcodes = [IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP];
     each(&opcodes, &[8], |world, opcode, way, size| {
         let World { a, at_a, at_b, .. } = world;

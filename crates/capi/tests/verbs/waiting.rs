@@ -80,7 +80,7 @@ fn destroying_a_completion_queue_waits_for_its_acknowledgements() {
 }
 
 #[test]
-fn events_of_a_destroyed_queue_are_gone_and_so_is_their_readiness() {
+fn destroyed_cq_leaves_no_readable_event() {
     let (_a, mut b) = told();
     // SAFETY: the objects exist during the calls.
     let fd = unsafe { (*b.channel).fd };
@@ -130,7 +130,7 @@ fn destroying_a_queue_pair_waits_for_its_acknowledgements() {
 }
 
 #[test]
-fn events_of_a_destroyed_queue_pair_are_gone_and_so_is_their_readiness() {
+fn destroyed_qp_leaves_no_readable_event() {
     let (_a, mut b) = accused();
     b.destroy_qp();
     // SAFETY: the object exists during the call.
@@ -177,7 +177,7 @@ fn destroying_a_shared_queue_waits_for_its_acknowledgements() {
 
 /// Any number of threads can wait on one channel; each event is returned to one of them.
 #[test]
-fn a_thread_that_waits_is_woken_by_the_event() {
+fn blocked_get_cq_event_returns_on_event() {
     let (a, b) = pair(Wanted {
         told: true,
         ..Wanted::default()
@@ -201,7 +201,7 @@ extern "C" fn ignore(_signal: i32) {}
 
 /// Programs end their loops from a signal handler: the call must return and report it.
 #[test]
-fn a_signal_interrupts_who_waits() {
+fn signal_interrupts_blocked_get_cq_event() {
     let side = Side::new(Wanted {
         told: true,
         ..Wanted::default()
@@ -236,7 +236,7 @@ fn a_signal_interrupts_who_waits() {
 
 /// A channel can be destroyed as soon as its queue has been, even while the adapter reports to it.
 #[test]
-fn a_channel_can_go_right_after_its_queue() {
+fn channel_can_be_destroyed_after_its_queue() {
     let (a, b) = pair(Wanted::default());
     for round in 0..200 {
         // SAFETY: the objects exist, and users are destroyed before what they use.

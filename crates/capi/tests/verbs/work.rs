@@ -31,7 +31,7 @@ fn sends_arrive_with_and_without_immediate_data() {
 }
 
 #[test]
-fn writes_and_reads_and_atomics_reach_the_peers_memory() {
+fn writes_reads_and_atomics_reach_remote_memory() {
     let (mut a, b) = pair(Wanted::default());
     a.fill(0, b"write me");
     let code = a.send(1, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
@@ -88,7 +88,7 @@ fn writes_and_reads_and_atomics_reach_the_peers_memory() {
 }
 
 #[test]
-fn inline_data_is_copied_at_once_and_needs_no_key() {
+fn inline_data_is_copied_at_post_without_lkey() {
     let (a, b) = pair(Wanted::default());
     assert_eq!(b.receive(1, 0, 64), 0);
     let mut bytes = *b"inline, at most sixty-four bytes";
@@ -131,7 +131,7 @@ fn unsignalled_requests_complete_silently_unless_all_are_signalled() {
 }
 
 #[test]
-fn a_shared_queue_feeds_its_queue_pairs_and_tells_once_that_it_runs_low() {
+fn srq_limit_event_is_raised_once() {
     let wanted = Wanted {
         shared: 8,
         ..Wanted::default()
@@ -182,7 +182,7 @@ fn a_shared_queue_feeds_its_queue_pairs_and_tells_once_that_it_runs_low() {
 }
 
 #[test]
-fn entries_that_wait_survive_a_change_of_the_queues_size() {
+fn resize_cq_keeps_waiting_completions() {
     let (a, b) = pair(Wanted::default());
     for id in 0..8 {
         assert_eq!(b.receive(id, 0, 8), 0);
@@ -206,7 +206,7 @@ fn entries_that_wait_survive_a_change_of_the_queues_size() {
 }
 
 #[test]
-fn events_are_told_once_per_arming_and_solicited_ones_only_if_asked() {
+fn each_arming_raises_one_matching_event() {
     let (a, b) = pair(Wanted {
         told: true,
         ..Wanted::default()
@@ -245,7 +245,7 @@ fn events_are_told_once_per_arming_and_solicited_ones_only_if_asked() {
 }
 
 #[test]
-fn moderation_is_taken_and_events_still_come() {
+fn moderation_is_accepted_and_events_still_arrive() {
     let (a, b) = pair(Wanted {
         told: true,
         ..Wanted::default()
@@ -281,7 +281,7 @@ fn moderation_is_taken_and_events_still_come() {
 
 /// libiscsi keeps its scatter/gather entries in a packed struct: they may be at any address.
 #[test]
-fn pieces_may_lie_at_odd_addresses() {
+fn sge_lists_may_be_unaligned() {
     /// Eight bytes and one, so that the list is at an odd address wherever the struct lies.
     #[repr(C)]
     struct Kept {

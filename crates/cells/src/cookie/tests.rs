@@ -93,7 +93,7 @@ fn a_cookie_proves_its_own_request_only() {
 }
 
 #[test]
-fn a_cookie_grows_old_and_survives_a_new_key() {
+fn cookie_expires_and_survives_one_key_renewal() {
     let mut cookies = Cookies::new([1; 32], at(0));
     let given = cookie(&cookies, at(9));
     let again = connect(LISTENER, 5, HELLO, Some(given));
@@ -109,7 +109,7 @@ fn a_cookie_grows_old_and_survives_a_new_key() {
 }
 
 #[test]
-fn an_answer_is_never_longer_than_what_came() {
+fn answer_is_never_longer_than_request() {
     let cookies = Cookies::new([1; 32], at(0));
     // A Retry has 56 bytes, and a request without private data 40.
     for private in [0, 15, 16, 512] {
@@ -147,7 +147,7 @@ fn a_short_request_is_padded_for_its_answer() {
 }
 
 #[test]
-fn who_knows_no_cookies_is_rejected_and_told_why() {
+fn peer_without_cookie_support_is_rejected() {
     let cookies = Cookies::new([1; 32], at(0));
     let ask = connect(OLD, 5, HELLO, None);
     let (asked, answer) = judge(&cookies, SOURCE, &ask, at(0));
@@ -161,7 +161,7 @@ fn who_knows_no_cookies_is_rejected_and_told_why() {
 }
 
 #[test]
-fn nothing_but_requests_of_the_sender_is_answered() {
+fn only_valid_connects_to_this_port_are_answered() {
     let cookies = Cookies::new([1; 32], at(0));
     let mut strange = connect(LISTENER, 5, HELLO, None);
     let mut damaged = strange.clone();

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn it_follows_what_was_measured() {
+    fn timeout_follows_measured_round_trips() {
         let config = Config::default();
         let mut pace = Pace::default();
         assert_eq!(pace.timeout(&config), config.timeout);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_twice_is_not_measured() {
+    fn retransmitted_packets_are_not_measured() {
         let config = Config::default();
         let mut pace = Pace::default();
         pace.sent(PacketSeq::new(1), at(0));

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn each_number_is_new_once() {
+    fn each_packet_number_is_new_once() {
         let mut seen = Seen::default();
         let first = u32::MAX - 2;
         for n in [0, 2, 1, 5, 4, 63, 3] {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_begins_again_is_heard() {
+    fn restarted_packet_numbers_are_new() {
         let mut seen = Seen::default();
         seen.note(peer(1), PacketSeq::new(1_000_000), 2);
         let again = PacketSeq::new(7);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_senders_than_the_limit() {
+    fn remembered_senders_are_limited() {
         let mut seen = Seen::default();
         for n in 0..100 {
             seen.note(peer(n), PacketSeq::new(1), 4);

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_case_travels() {
+    fn case_survives_encoding() {
         for op in OPS {
             for metric in METRICS {
                 let case = Case {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn every_message_is_somebodys() {
+    fn shares_sum_to_count_and_are_even() {
         for (count, qps) in [(1, 1), (7, 3), (2, 5), (1000, 64)] {
             let case = Case {
                 op: Op::Send,
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_case() {
+    fn invalid_encoded_cases_are_refused() {
         let good = Case {
             op: Op::Send,
             metric: Metric::Rate,
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_share_messages_and_connections() {
+    fn threads_divide_messages_between_completion_queues() {
         let case = Case {
             op: Op::Send,
             metric: Metric::Rate,

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_that_fails_asks_nobody_to_end_at_once() {
+    fn queue_failure_does_not_count_as_interrupt() {
         let stop = Stop::new().unwrap();
         let mut asked = false;
         assert!(!is_second(&mut asked, &stop) && stop.is_wished());

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn names_are_found_once() {
+fn each_event_socket_is_listed_once() {
     let table = "\
 Num       RefCount Protocol Flags    Type St Inode Path
 0000000000000000: 00000002 00000000 00010000 0001 01 30119 @verbena-events/41/1
@@ -40,7 +40,7 @@ fn lines_are_shown_as_text_and_json() {
 }
 
 #[test]
-fn other_lines_are_refused() {
+fn malformed_event_lines_are_refused() {
     for text in [
         "",
         "1.000000",

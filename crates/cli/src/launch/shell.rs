@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_shell_gets_its_own_words() {
+    fn values_are_quoted_for_each_shell() {
         let line = |shell| line(shell, OsStr::new("A"), OsStr::new("it's a  \\!"));
         assert_eq!(line(Shell::Sh), r"export A=it\'s\ a\ \ \\\!;");
         assert_eq!(line(Shell::Fish), r"set -gx A 'it\'s a  \\!';");

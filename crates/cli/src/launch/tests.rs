@@ -50,7 +50,7 @@ fn libraries_are_found_near_the_command() {
 }
 
 #[test]
-fn a_named_folder_is_the_only_one() {
+fn named_folder_is_the_only_one_searched() {
     let folder = Folder::new("named");
     let command = folder.with_libraries("bin").join("verbena");
     let error = Libraries::find(Some(&folder.0), &command).unwrap_err();
@@ -74,7 +74,7 @@ fn value(all: &[Variable], name: &str) -> String {
 }
 
 #[test]
-fn what_was_there_is_kept_behind() {
+fn existing_variables_are_kept_behind_ours() {
     let libraries = Libraries {
         folder: "/l".into(),
     };
@@ -99,7 +99,7 @@ fn what_was_there_is_kept_behind() {
 }
 
 #[test]
-fn nccl_is_told_unless_it_is_already() {
+fn program_variables_are_set_unless_present() {
     let libraries = Libraries {
         folder: "/l".into(),
     };
@@ -112,7 +112,7 @@ fn nccl_is_told_unless_it_is_already() {
 }
 
 #[test]
-fn auditing_can_be_left_out() {
+fn audit_library_can_be_left_out() {
     let libraries = Libraries {
         folder: "/l".into(),
     };
@@ -125,7 +125,7 @@ fn auditing_can_be_left_out() {
 }
 
 #[test]
-fn sockets_are_taken_over_only_if_somebody_asks() {
+fn rsocket_preload_is_opt_in() {
     let libraries = Libraries {
         folder: "/l".into(),
     };
@@ -139,7 +139,7 @@ fn sockets_are_taken_over_only_if_somebody_asks() {
 }
 
 #[test]
-fn a_blank_in_the_folder_is_no_separator() {
+fn folder_with_space_preloads_by_name() {
     let libraries = Libraries {
         folder: "/my libs".into(),
     };
@@ -159,7 +159,7 @@ fn variables(texts: &[&str], environment: &[(&str, &str)]) -> Result<Vec<Variabl
 }
 
 #[test]
-fn wishes_become_variables_and_win() {
+fn later_settings_override_earlier_and_environment() {
     let made = variables(
         &["crc=on", "crc=off", "DEVICE=127.0.0.1"],
         &[("VERBENA_CRC", "perhaps")],
@@ -172,7 +172,7 @@ fn wishes_become_variables_and_win() {
 }
 
 #[test]
-fn a_wish_that_cannot_come_true_is_said_at_once() {
+fn invalid_settings_are_refused_with_the_reason() {
     for (text, said) in [
         ("crc", "--set crc: wanted is key=value"),
         (

@@ -13,7 +13,7 @@ fn rows(sizes: &[u32]) -> Vec<Row> {
 
 /// A Write and its Immediate Data are two messages, and elements are returned a quarter of a pool at a time.
 #[test]
-fn who_pushes_needs_the_fewest_messages() {
+fn push_push_needs_the_fewest_messages() {
     for four in rows(&[64, 65_535]).chunks(4) {
         let of = |name: &str| four.iter().find(|row| row.model == name).unwrap();
         let push = of("push-push");
@@ -28,7 +28,7 @@ fn who_pushes_needs_the_fewest_messages() {
 
 /// P7: one byte more, and the transfer is indicated by a message of its own.
 #[test]
-fn packets_too_long_for_an_indication_arrive_as_well() {
+fn packets_beyond_indication_limit_are_delivered() {
     let four = rows(&[65_536]);
     let fewest = four.iter().map(|row| row.messages).fold(9.0, f64::min);
     assert_eq!(four[0].messages, fewest, "{four:?}");
@@ -36,7 +36,7 @@ fn packets_too_long_for_an_indication_arrive_as_well() {
 }
 
 #[test]
-fn sizes_that_make_no_sense_are_refused() {
+fn packet_sizes_out_of_range_are_refused() {
     for size in [0, SHORTEST - 1, LONGEST + 1] {
         let plan = Plan {
             sizes: vec![64, size],

@@ -45,7 +45,7 @@ fn each_direction(check: impl Fn(&str, &[Line], &[Value])) {
 }
 
 #[test]
-fn startup_frames_agree() {
+fn startup_frames_match_listing() {
     each_direction(|name, lines, records| {
         let listed: Vec<_> = lines.iter().filter(|l| l.is_startup()).collect();
         let ours: Vec<_> = records
@@ -77,7 +77,7 @@ fn startup_frames_agree() {
 }
 
 #[test]
-fn fpdus_agree_one_by_one() {
+fn fpdus_match_listing() {
     each_direction(|name, lines, records| {
         let listed: Vec<_> = lines.iter().filter(|l| !l.is_startup()).collect();
         let ours: Vec<_> = records.iter().filter(|r| is_fpdu(r)).collect();
@@ -98,7 +98,7 @@ fn fpdus_agree_one_by_one() {
 }
 
 #[test]
-fn messages_agree_one_by_one() {
+fn messages_match_listing() {
     each_direction(|name, lines, records| {
         let fpdus: Vec<_> = lines.iter().filter(|l| !l.is_startup()).collect();
         let listed: Vec<_> = fpdus.split_inclusive(|l| l.is_last()).collect();
@@ -145,7 +145,7 @@ fn same_request(name: &str, line: &Line, record: &Value) {
 }
 
 #[test]
-fn the_way_each_stream_ended_is_told() {
+fn end_of_each_stream_is_reported() {
     for name in CAPTURES {
         let run = decode(&capture(name), &[]);
         let endings: Vec<_> = run

@@ -57,7 +57,7 @@ fn kinds(run: &Run) -> Vec<String> {
 }
 
 #[test]
-fn an_acknowledgement_inside_a_read_v2_response_does_not_part_it() {
+fn ack_inside_read_v2_response_is_accepted() {
     let (mut net, mut to, mut back) = extended();
     let read = ReadV2Request {
         size: 6,
@@ -92,7 +92,7 @@ fn an_acknowledgement_inside_a_read_v2_response_does_not_part_it() {
 }
 
 #[test]
-fn every_message_has_its_name_and_its_fields() {
+fn extension_messages_show_name_and_fields() {
     let (mut net, mut to, mut back) = extended();
     let atomic = AtomicRequest {
         op: AtomicOp::FetchAdd { add: 5, mask: 0 },
@@ -174,7 +174,7 @@ fn every_message_has_its_name_and_its_fields() {
 }
 
 #[test]
-fn a_request_refused_in_the_middle_is_sent_again_and_counted_once() {
+fn request_resent_after_rnr_is_counted_once() {
     let (mut net, mut to, mut back) = extended();
     let timer = RnrTimer::new(12).expect("timer");
     net.say(TO, &to.send(1, b"fits"));
@@ -219,7 +219,7 @@ fn a_request_refused_in_the_middle_is_sent_again_and_counted_once() {
 }
 
 #[test]
-fn a_refusal_seen_late_takes_delivered_requests_back() {
+fn late_rnr_withdraws_delivered_requests() {
     let (mut net, mut to, mut back) = extended();
     let timer = RnrTimer::new(12).expect("timer");
     // All three are in the capture before the RNR of the first.
@@ -237,7 +237,7 @@ fn a_refusal_seen_late_takes_delivered_requests_back() {
 }
 
 #[test]
-fn control_messages_that_cannot_be_true_are_named() {
+fn impossible_control_messages_are_violations() {
     let (mut net, mut to, mut back) = extended();
     net.say(TO, &to.send(1, b"one"));
     net.say(BACK, &back.control(&Control::Ack(rsn(2))));
@@ -251,7 +251,7 @@ fn control_messages_that_cannot_be_true_are_named() {
 }
 
 #[test]
-fn an_echoed_offer_is_no_agreement() {
+fn echoed_offer_enables_no_extensions() {
     let mut net = Net::open();
     let offer = Flags { reserved: 1, ..CRC };
     net.say(TO, &request(offer)).say(BACK, &reply(offer));
@@ -264,7 +264,7 @@ fn an_echoed_offer_is_no_agreement() {
 
 /// Without checksums every changed byte is parsed.
 #[test]
-fn bent_messages_never_panic() {
+fn corrupted_messages_never_panic() {
     let mut state = 0x2545_f491_4f6c_dd1du64;
     let mut random = move || {
         state ^= state << 13;

@@ -17,7 +17,7 @@ fn started(flags: Flags) -> (Net, Framer, Framer) {
 }
 
 #[test]
-fn a_flipped_bit_is_a_bad_checksum_at_its_fpdu() {
+fn flipped_bit_is_reported_as_crc_violation() {
     let (mut net, mut to, _) = started(CRC);
     net.say(TO, &to.send(1, b"good"));
     let mut bad = to.send(2, b"damaged");
@@ -46,7 +46,7 @@ fn a_flipped_bit_is_a_bad_checksum_at_its_fpdu() {
 }
 
 #[test]
-fn a_real_capture_with_one_byte_changed_fails() {
+fn changed_byte_in_capture_is_crc_violation() {
     let mut file = capture("16_ops_terminate_crc");
     let write = [0xc1, 0x40, 0xcf, 0x18, 0xd2, 0x00];
     let at = file.windows(6).position(|w| w == write).expect("the Write");
@@ -59,7 +59,7 @@ fn a_real_capture_with_one_byte_changed_fails() {
 }
 
 #[test]
-fn messages_out_of_turn_are_named() {
+fn out_of_order_messages_are_violations() {
     let (mut net, mut to, _) = started(CRC);
     net.say(TO, &to.send(1, b"one"))
         .say(TO, &to.send(3, b"three"));
@@ -77,7 +77,7 @@ fn messages_out_of_turn_are_named() {
 }
 
 #[test]
-fn responses_are_held_against_what_was_asked() {
+fn read_responses_must_match_their_requests() {
     let cases: [(&str, Vec<u8>); 4] = [
         (
             "ReadResponse without a matching request",
@@ -111,7 +111,7 @@ fn responses_are_held_against_what_was_asked() {
 }
 
 #[test]
-fn the_answer_to_a_violation_is_shown_and_not_blamed() {
+fn terminate_after_violation_is_no_violation() {
     let (mut net, mut to, mut back) = started(CRC);
     net.say(TO, &to.send(7, b"out of turn"));
     // What follows can no longer be checked: the request for this response was not parsed.
@@ -148,7 +148,7 @@ fn the_answer_to_a_violation_is_shown_and_not_blamed() {
 }
 
 #[test]
-fn a_terminate_ends_its_direction_and_excuses_what_is_cut() {
+fn terminate_excuses_unfinished_message_and_trailing_bytes() {
     let (mut net, mut to, mut back) = started(CRC);
     net.say(TO, &to.part(1, 0, false, b"to be continued"));
     let mut payload = Vec::new();
@@ -169,7 +169,7 @@ fn a_terminate_ends_its_direction_and_excuses_what_is_cut() {
 }
 
 #[test]
-fn an_end_inside_an_fpdu_or_a_message_is_named() {
+fn stream_end_inside_fpdu_or_message_is_violation() {
     let (mut net, mut to, _) = started(CRC);
     let send = to.send(1, b"cut");
     net.say(TO, &send[..10]).fin(TO);
@@ -183,7 +183,7 @@ fn an_end_inside_an_fpdu_or_a_message_is_named() {
 }
 
 #[test]
-fn startup_rules_are_judged_too() {
+fn startup_frame_violations_are_reported() {
     let mut net = Net::open();
     let mut early = request(CRC);
     early.extend(Framer::new(true, false).send(1, b"too soon"));
@@ -210,7 +210,7 @@ fn startup_rules_are_judged_too() {
 }
 
 #[test]
-fn markers_are_followed_in_each_direction_on_its_own() {
+fn markers_are_independent_per_direction() {
     for bits in 0..4u8 {
         let flags = |bit: u8| Flags {
             markers: bits & bit != 0,
@@ -232,7 +232,7 @@ fn markers_are_followed_in_each_direction_on_its_own() {
 }
 
 #[test]
-fn a_marker_that_points_elsewhere_is_named() {
+fn wrong_marker_pointer_is_violation() {
     let flags = Flags {
         markers: true,
         crc: false,
@@ -250,7 +250,7 @@ fn a_marker_that_points_elsewhere_is_named() {
 }
 
 #[test]
-fn a_length_too_short_for_its_header_is_named_without_a_checksum() {
+fn fpdu_shorter_than_header_is_violation() {
     let flags = Flags { crc: false, ..CRC };
     let (mut net, _, _) = started(flags);
     net.say(TO, &[0, 3, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -277,7 +277,7 @@ fn enhanced(depth: u16, rtr: Option<RtrKinds>) -> (Net, Framer, Framer) {
 }
 
 #[test]
-fn the_agreed_read_depth_is_held_against_both_sides() {
+fn reads_beyond_agreed_depth_are_violation() {
     let (mut net, mut to, mut back) = enhanced(2, None);
     net.say(TO, &to.read_request(1, 0, 1));
     net.say(TO, &to.read_request(2, 0, 1));
@@ -290,7 +290,7 @@ fn the_agreed_read_depth_is_held_against_both_sides() {
 }
 
 #[test]
-fn the_peer_to_peer_model_must_open_as_agreed() {
+fn first_fpdu_must_be_agreed_rtr_message() {
     let rtr = RtrKinds {
         read: true,
         ..RtrKinds::default()

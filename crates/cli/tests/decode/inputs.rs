@@ -43,7 +43,7 @@ fn unreadable(bytes: &[u8], words: &str) {
 }
 
 #[test]
-fn files_that_are_no_captures_get_one_clear_line() {
+fn non_capture_files_get_one_error_line() {
     unreadable(b"", "is empty");
     unreadable(b"ab", "is neither pcap nor pcapng (it begins with 6162)");
     unreadable(&[0x5a; 5000], "is neither pcap nor pcapng");
@@ -60,7 +60,7 @@ fn files_that_are_no_captures_get_one_clear_line() {
 }
 
 #[test]
-fn files_that_cannot_be_opened_get_one_clear_line() {
+fn unreadable_files_get_one_error_line() {
     for path in ["no/such/file.pcap", env!("CARGO_MANIFEST_DIR")] {
         let run = verbena(&["decode", path]);
         assert_eq!(run.code, 2, "{run:?}");
@@ -71,7 +71,7 @@ fn files_that_cannot_be_opened_get_one_clear_line() {
 }
 
 #[test]
-fn a_capture_cut_anywhere_is_decoded_up_to_the_cut() {
+fn truncated_capture_is_decoded_up_to_cut() {
     // For pcapng the small ones are enough.
     let small = ["03_rping_v1_nocrc", "09_rping_ipv6_nocrc", "17_reject_crc"];
     let mut files: Vec<_> = CAPTURES.map(|name| (name, capture(name))).into();
@@ -94,7 +94,7 @@ fn a_capture_cut_anywhere_is_decoded_up_to_the_cut() {
 }
 
 #[test]
-fn a_cut_capture_shows_what_is_there_and_says_so() {
+fn truncated_capture_exits_with_code_two() {
     let file = capture("02_rping_v2_crc_sizes");
     let run = decode(&file[..file.len() / 2 + 1], &["--json"]);
     assert_eq!(run.code, 2);
@@ -104,7 +104,7 @@ fn a_cut_capture_shows_what_is_there_and_says_so() {
 }
 
 #[test]
-fn bent_captures_never_panic() {
+fn corrupted_captures_never_panic() {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut random = move || {
         state ^= state << 13;
@@ -131,7 +131,7 @@ fn bent_captures_never_panic() {
 }
 
 #[test]
-fn pcapng_tells_the_same_as_pcap() {
+fn pcapng_decodes_like_pcap() {
     for name in CAPTURES {
         let kinds = |file: &[u8]| {
             let run = decode(file, &["--json", "--segments"]);
@@ -148,7 +148,7 @@ fn pcapng_tells_the_same_as_pcap() {
 }
 
 #[test]
-fn a_capture_without_streams_says_so_and_is_clean() {
+fn capture_without_streams_exits_cleanly() {
     let header_only = &capture("17_reject_crc")[..24];
     let run = decode(header_only, &[]);
     assert_eq!((run.code, run.stderr.as_str()), (0, ""));
@@ -158,7 +158,7 @@ fn a_capture_without_streams_says_so_and_is_clean() {
 }
 
 #[test]
-fn a_packet_of_an_unknown_link_type_is_mentioned() {
+fn unknown_link_type_is_reported() {
     let mut file = capture("17_reject_crc");
     file[20] = 105;
     let run = decode(&file, &[]);
@@ -171,7 +171,7 @@ fn a_packet_of_an_unknown_link_type_is_mentioned() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_ends_it_quietly() {
+fn closed_output_pipe_ends_decode_quietly() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_verbena"))
         .args(["decode", "--json", "--segments"])
         .arg(fixture("02_rping_v2_crc_sizes.pcap"))
@@ -188,7 +188,7 @@ fn a_reader_that_has_seen_enough_ends_it_quietly() {
 }
 
 #[test]
-fn bad_usage_is_two_and_help_names_the_codes() {
+fn bad_usage_exits_two_help_lists_codes() {
     for args in [
         &["decode"][..],
         &["decode", "--stream", "x", "-"],

@@ -187,7 +187,7 @@ const KINDS: [&str; 13] = [
 ];
 
 #[test]
-fn every_pdu_has_its_name_and_its_numbers() {
+fn every_pdu_shows_name_and_sequence_numbers() {
     let run = decode(&whole(NO_DIGESTS, NONE, 1400).pcap(), &["--json"]);
     assert_eq!(run.code, 0, "{run:?}");
     let records = run.records();
@@ -211,7 +211,7 @@ fn every_pdu_has_its_name_and_its_numbers() {
 
 /// The result does not depend on TCP's segmentation.
 #[test]
-fn digests_of_the_login_are_checked_at_every_cut() {
+fn negotiated_digests_are_checked_at_any_segmentation() {
     let mut first = None;
     for cut in [1400, 1, 7, 48, 52, 100] {
         let run = decode(&whole(ALL_DIGESTS, BOTH, cut).pcap(), &["--json"]);
@@ -236,7 +236,7 @@ fn digests_of_the_login_are_checked_at_every_cut() {
 }
 
 #[test]
-fn people_read_one_line_per_pdu_and_a_summary() {
+fn text_output_has_line_per_pdu_and_summary() {
     let run = decode(&whole(ALL_DIGESTS, BOTH, 1400).pcap(), &["-v"]);
     let line = |part: &str| {
         let mut lines = run.stdout.lines();
@@ -271,7 +271,7 @@ fn bent(at: usize, byte: usize) -> Run {
 }
 
 #[test]
-fn a_wrong_digest_is_named_where_it_stands() {
+fn wrong_digests_are_violations() {
     // RFC 7143 §7.7: the length of a PDU with a wrong header digest cannot be trusted, so its direction ends.
     let run = bent(0, 20);
     assert_eq!(run.violation(), "wrong header digest");
@@ -285,7 +285,7 @@ fn a_wrong_digest_is_named_where_it_stands() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn malformed_pdus_are_violations() {
     let broken = |dir: usize, head: &str| {
         let mut net = connection(3260);
         say(&mut net, &login(NO_DIGESTS), NONE, 1400);
@@ -305,7 +305,7 @@ fn what_cannot_be_read_is_named() {
 
 /// The port says what a connection may be, and the first bytes what it is.
 #[test]
-fn iscsi_is_known_by_port_and_login() {
+fn iscsi_is_detected_by_port_and_login() {
     let run = |port: u16, options: &[&str]| {
         let mut net = connection(port);
         say(&mut net, &login(NO_DIGESTS), NONE, 1400);
@@ -324,7 +324,7 @@ fn iscsi_is_known_by_port_and_login() {
 
 /// A session that began before the capture: its digests must be given.
 #[test]
-fn a_session_without_its_login_is_followed_if_its_digests_are_said() {
+fn session_without_login_needs_digests_option() {
     for skipped in [0, 1] {
         let mut net = Net::new();
         net.ports[BACK] = 3260;
@@ -385,7 +385,7 @@ fn hostile_bytes_never_panic() {
 
 /// The boundaries of PDUs behind missing bytes are unknown.
 #[test]
-fn a_loss_ends_the_connection_and_is_told() {
+fn lost_bytes_end_decoding_and_are_reported() {
     let mut net = connection(3260);
     say(&mut net, &login(NO_DIGESTS), NONE, 1400);
     let (before, after) = (&session()[..2], &session()[3..]);
@@ -460,7 +460,7 @@ fn parsed(number: &str) -> Result<u64, std::num::ParseIntError> {
 
 /// What our initiator and tgtd exchanged, with every combination of digests.
 #[test]
-fn real_sessions_are_read_with_their_digests() {
+fn captured_sessions_decode_with_their_digests() {
     let file = capture("30_iscsi_tgt_digests");
     let run = decode(&file, &["--json"]);
     assert_eq!(run.code, 0, "{run:?}");

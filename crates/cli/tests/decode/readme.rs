@@ -19,7 +19,7 @@ fn story(records: &[Value], stream: u64) -> Vec<String> {
 }
 
 #[test]
-fn an_rping_round_is_told_in_order() {
+fn rping_round_is_decoded_in_order() {
     let records = json("00_stock_rping_64_5000").records();
     let round = [
         "i2r Send",
@@ -43,7 +43,7 @@ fn an_rping_round_is_told_in_order() {
 }
 
 #[test]
-fn sizes_are_whole_messages() {
+fn rping_writes_have_whole_message_sizes() {
     let run = json("02_rping_v2_crc_sizes");
     let lens: Vec<_> = run
         .of_kind("Write")
@@ -56,7 +56,7 @@ fn sizes_are_whole_messages() {
 }
 
 #[test]
-fn revision_one_carries_one_send_each() {
+fn revision_one_streams_hold_one_send() {
     let run = json("03_rping_v1_nocrc");
     let records = run.records();
     for stream in 0..2 {
@@ -72,7 +72,7 @@ fn revision_one_carries_one_send_each() {
 }
 
 #[test]
-fn the_peer_to_peer_model_opens_with_a_zero_length_write() {
+fn peer_to_peer_opens_with_zero_length_write() {
     let run = json("06_rping_v2_p2p_crc");
     let records = run.records();
     assert_eq!(text(&records[0], "rtr"), "write+read");
@@ -86,7 +86,7 @@ fn the_peer_to_peer_model_opens_with_a_zero_length_write() {
 }
 
 #[test]
-fn ipv6_is_followed() {
+fn ipv6_capture_is_decoded() {
     let run = json("09_rping_ipv6_nocrc");
     let request = &run.of_kind("MpaRequest")[0];
     assert!(text(request, "from").starts_with("[fd01::2]:"));
@@ -106,7 +106,7 @@ fn perftest_runs_are_pairs_of_connections() {
 }
 
 #[test]
-fn every_operation_of_the_good_run_is_recognised() {
+fn every_operation_of_successful_run_is_recognised() {
     let run = json("15_ops_ok_crc");
     assert_eq!(run.of_kind("MpaRequest").len(), 16);
     for request in run.of_kind("MpaRequest") {
@@ -130,7 +130,7 @@ fn every_operation_of_the_good_run_is_recognised() {
 }
 
 #[test]
-fn eight_terminates_in_siws_layout_say_why() {
+fn siw_terminates_are_decoded_with_cause() {
     let run = json("16_ops_terminate_crc");
     let found = run.of_kind("Terminate");
     let causes: Vec<_> = found
@@ -179,7 +179,7 @@ fn a_rejection_is_shown_with_its_private_data() {
 }
 
 #[test]
-fn loss_and_reordering_cost_nothing() {
+fn lossy_capture_decodes_without_gaps() {
     let run = decode(&capture("21_rping_v2_crc_loss"), &["--json", "--segments"]);
     assert_eq!(run.code, 0);
     assert_eq!(run.of_kind("Fpdu").len(), 70);

@@ -66,7 +66,7 @@ fn restore_pad(frame: &mut [u8], pad: &[u8]) {
 }
 
 #[test]
-fn every_stream_of_every_capture_is_written_back_byte_for_byte() {
+fn every_captured_stream_reencodes_to_same_bytes() {
     let (mut fpdus, mut dirty) = (0, 0);
     for name in CAPTURES {
         let directions = directions(name);

@@ -128,7 +128,7 @@ fn sequence_numbers_may_wrap_anywhere() {
 }
 
 #[test]
-fn retransmissions_and_overlaps_are_told_once() {
+fn retransmissions_and_overlaps_are_decoded_once() {
     let mut net = Net::open();
     for (dir, bytes) in lines() {
         let (seq, ack) = (net.seq[dir], net.seq[1 - dir]);
@@ -144,7 +144,7 @@ fn retransmissions_and_overlaps_are_told_once() {
 }
 
 #[test]
-fn any_disorder_of_the_capture_is_put_right() {
+fn out_of_order_packets_are_reassembled() {
     let net = told();
     // Every pair of neighbours swapped, which puts answers before their requests.
     for at in 0..net.packets.len() - 1 {
@@ -158,7 +158,7 @@ fn any_disorder_of_the_capture_is_put_right() {
 }
 
 #[test]
-fn a_capture_may_begin_behind_the_handshake() {
+fn capture_may_begin_after_the_handshake() {
     for skipped in 1..=3 {
         let mut net = told();
         net.packets.drain(..skipped);
@@ -167,7 +167,7 @@ fn a_capture_may_begin_behind_the_handshake() {
 }
 
 #[test]
-fn a_packet_the_capture_lost_ends_the_decoding_and_blames_nobody() {
+fn packet_missing_from_capture_is_no_violation() {
     let lines = lines();
     for lost in 1..lines.len() {
         let mut net = Net::open();
@@ -189,7 +189,7 @@ fn a_packet_the_capture_lost_ends_the_decoding_and_blames_nobody() {
 }
 
 #[test]
-fn what_waits_behind_a_gap_is_bounded() {
+fn bytes_buffered_behind_gap_are_bounded() {
     let mut net = Net::open();
     net.say(TO, &request(CRC)).say(BACK, &reply(CRC));
     net.miss(TO, &[0; 20]);
@@ -202,7 +202,7 @@ fn what_waits_behind_a_gap_is_bounded() {
 }
 
 #[test]
-fn packets_cut_at_the_snap_length_are_a_loss() {
+fn packets_cut_by_snaplen_are_reported_lost() {
     let net = told();
     let mut file = net.pcap();
     file.truncate(24);
@@ -219,7 +219,7 @@ fn packets_cut_at_the_snap_length_are_a_loss() {
 }
 
 #[test]
-fn a_reset_is_told_and_is_no_violation() {
+fn reset_is_reported_and_is_no_violation() {
     let mut net = Net::open();
     let mut framer = Framer::new(true, false);
     net.say(TO, &request(CRC)).say(BACK, &reply(CRC));
@@ -256,7 +256,7 @@ fn a_capture_that_ends_early_is_no_violation() {
 }
 
 #[test]
-fn other_protocols_are_counted_and_left_alone() {
+fn other_protocols_are_counted_and_skipped() {
     let mut net = Net::open();
     net.ports = [50001, 22];
     net.handshake();
@@ -286,7 +286,7 @@ fn other_protocols_are_counted_and_left_alone() {
 }
 
 #[test]
-fn the_same_ports_may_be_used_again() {
+fn reused_ports_are_separate_streams() {
     let mut net = told();
     net.seq = [500_000, 600_000];
     net.handshake();

@@ -73,7 +73,7 @@ fn targets_units_and_sizes_are_shown() {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn written_data_reads_back_unchanged() {
     let Some(mut tgt) = start() else { return };
     let target = tgt.target();
     let (one, two) = (tgt.lun(&target, 1, 8 * MIB), tgt.lun(&target, 2, 8 * MIB));
@@ -135,7 +135,7 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
-fn failures_are_one_sentence() {
+fn failures_print_one_line() {
     let Some(mut tgt) = start() else { return };
     let target = tgt.target();
     tgt.lun(&target, 1, MIB);
@@ -216,7 +216,7 @@ fn failures_are_one_sentence() {
 }
 
 #[test]
-fn targets_are_pinged_reset_and_measured() {
+fn ping_reset_and_bench_succeed() {
     let Some(mut tgt) = start() else { return };
     let target = tgt.target();
     let file = tgt.lun(&target, 1, 4 * MIB);
@@ -257,7 +257,7 @@ fn catches(process: u32, signal: Signal) -> bool {
 }
 
 #[test]
-fn an_interrupt_ends_long_work_in_good_order() {
+fn interrupt_ends_bench_with_report() {
     let Some(mut tgt) = start() else { return };
     let target = tgt.target();
     tgt.lun(&target, 1, 4 * MIB);
@@ -288,7 +288,7 @@ fn an_interrupt_ends_long_work_in_good_order() {
 
 /// A login in progress has nothing to end in order.
 #[test]
-fn an_interrupt_ends_a_login_at_once() {
+fn interrupt_ends_login_at_once() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!(
         "iscsi://{}/iqn.2026-01.test.verbena:silent/1",
@@ -323,7 +323,7 @@ fn an_interrupt_ends_a_login_at_once() {
 
 /// A failed write of the output is an error like others, and no panic.
 #[test]
-fn output_that_has_no_room_is_a_sentence() {
+fn full_output_device_is_an_error() {
     let Some(mut tgt) = start() else { return };
     let target = tgt.target();
     tgt.lun(&target, 1, MIB);
@@ -350,7 +350,7 @@ fn output_that_has_no_room_is_a_sentence() {
 
 /// An existing file is not truncated if the range is not within the disk.
 #[test]
-fn a_wrong_range_does_not_empty_a_file() {
+fn out_of_range_read_keeps_output_file() {
     let Some(mut tgt) = start() else { return };
     let target = tgt.target();
     tgt.lun(&target, 1, MIB);
@@ -370,7 +370,7 @@ fn a_wrong_range_does_not_empty_a_file() {
 
 /// The error about a wrong address does not contain its password, which would appear on the screen and in logs.
 #[test]
-fn nobody_sees_a_password() {
+fn passwords_are_never_shown() {
     let wrong = "iscsi://user%topsecret@127.0.0.1/none/1";
     let mutual = "iscsi://a%b@host/iqn.2026-01.test:x/1?target_user=c&target_password=topsecret&x";
     let cases: [&[&str]; 6] = [
@@ -435,7 +435,7 @@ fn passwords_come_from_files_and_the_environment() {
 
 /// V2: the first device with iSCSI is used, and an adapter without one reports that.
 #[test]
-fn the_initiator_runs_on_a_device_that_is_for_it() {
+fn initiator_uses_first_iscsi_device() {
     let Some(mut tgt) = start() else { return };
     let target = tgt.target();
     tgt.lun(&target, 1, MIB);

@@ -99,7 +99,7 @@ fn play(unit: &mut Unit, model: &mut [u8], requests: usize, dice: &mut Dice) {
 }
 
 #[test]
-fn random_extents_at_depth_are_what_was_written() {
+fn random_extents_at_depth_read_back_unchanged() {
     let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
         return;
     };
@@ -150,7 +150,7 @@ fn payload_of_reads_is_placed_and_not_copied() {
 }
 
 #[test]
-fn a_unit_says_no_in_words() {
+fn refusal_of_unit_carries_sense_text() {
     let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
         return;
     };

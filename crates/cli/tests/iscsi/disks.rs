@@ -93,7 +93,7 @@ fn whole(folder: &Folder, image: &str, root: &str) {
 }
 
 #[test]
-fn a_file_system_goes_through_and_is_whole() {
+fn file_system_image_survives_nbd_copy() {
     let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
         return;
     };
@@ -139,7 +139,7 @@ fn a_file_system_goes_through_and_is_whole() {
 }
 
 #[test]
-fn a_file_system_is_made_on_the_disk_itself() {
+fn file_system_is_created_on_nbd_disk() {
     let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
         return;
     };
@@ -183,7 +183,7 @@ fn a_file_system_is_made_on_the_disk_itself() {
 }
 
 #[test]
-fn what_is_read_only_stays_as_it_is() {
+fn read_only_units_are_not_written() {
     let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
         return;
     };

@@ -174,7 +174,7 @@ fn no_acknowledged_write_is_lost_with_its_target() {
 }
 
 #[test]
-fn a_target_that_stays_away_is_an_error_in_bounded_time() {
+fn absent_target_fails_requests_in_bounded_time() {
     let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
         return;
     };
@@ -266,7 +266,7 @@ fn a_reset_during_requests_loses_none_of_them() {
 
 /// Requests that are cancelled at any time complete once, as done or as cancelled, and the data of those done is there.
 #[test]
-fn cancelled_requests_disturb_no_others() {
+fn cancelled_requests_leave_others_unaffected() {
     let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
         return;
     };
@@ -304,7 +304,7 @@ fn cancelled_requests_disturb_no_others() {
 }
 
 #[test]
-fn a_lost_connection_is_no_sign_of_life() {
+fn ping_over_lost_connection_fails() {
     let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
         return;
     };
@@ -329,7 +329,7 @@ fn a_lost_connection_is_no_sign_of_life() {
 
 /// Every other long read is cancelled as soon as it was sent: the target has not executed most of them.
 #[test]
-fn long_requests_are_cancelled_on_their_way() {
+fn long_reads_are_cancelled_in_flight() {
     let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
         return;
     };

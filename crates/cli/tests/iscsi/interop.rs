@@ -51,7 +51,7 @@ fn blocks(folder: &Folder) -> Option<String> {
 }
 
 #[test]
-fn what_one_initiator_writes_the_other_reads() {
+fn data_is_interchangeable_with_libiscsi() {
     let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
         return;
     };

@@ -35,13 +35,13 @@ macro_rules! both {
 
 both! {
     targets_and_units_are_found
-    what_is_written_is_in_the_file
+    written_data_is_in_backing_file
     our_initiator_finds_targets_and_units
-    many_requests_at_once_are_all_as_they_should_be
-    what_a_unit_refuses_is_said_and_the_session_goes_on
-    what_is_written_over_tcp_is_read_over_rdma
-    a_target_that_is_killed_is_missed_in_time
-    a_target_that_comes_back_is_gone_on_with
+    concurrent_requests_match_the_model
+    refused_requests_leave_session_usable
+    data_written_over_tcp_reads_over_rdma
+    killed_target_fails_requests_in_time
+    session_resumes_after_target_restart
 }
 
 fn on(carrier: fn(PathBuf) -> Carrier, test: fn(Tgt)) {
@@ -69,7 +69,7 @@ fn targets_and_units_are_found(mut tgt: Tgt) {
     assert!(well && said.contains("Total size:8388608"), "{said}");
 }
 
-fn what_is_written_is_in_the_file(mut tgt: Tgt) {
+fn written_data_is_in_backing_file(mut tgt: Tgt) {
     let target = tgt.target();
     let file = tgt.lun(&target, 1, 64 * MIB);
     let url = tgt.url("", &target, 1);
@@ -171,7 +171,7 @@ fn our_initiator_finds_targets_and_units(mut tgt: Tgt) {
 
 /// tgtd frees a connection at the TIMEWAIT_EXIT event, which iWARP connection managers do not raise.
 #[test]
-fn a_session_that_has_ended_is_forgotten() {
+fn target_frees_ended_iser_session() {
     on(Carrier::Iser, |mut tgt| {
         let target = tgt.target();
         tgt.lun(&target, 1, MIB);
@@ -187,7 +187,7 @@ fn a_session_that_has_ended_is_forgotten() {
 }
 
 /// Lengths from one block to 512 KiB at depth 64. Data is transferred by RDMA only.
-fn many_requests_at_once_are_all_as_they_should_be(mut tgt: Tgt) {
+fn concurrent_requests_match_the_model(mut tgt: Tgt) {
     let target = tgt.target();
     let size = 32 << 20;
     let file = tgt.lun(&target, 1, size as u64);
@@ -267,7 +267,7 @@ fn many_requests_at_once_are_all_as_they_should_be(mut tgt: Tgt) {
     assert!(std::fs::read(&file).unwrap() == model);
 }
 
-fn what_a_unit_refuses_is_said_and_the_session_goes_on(mut tgt: Tgt) {
+fn refused_requests_leave_session_usable(mut tgt: Tgt) {
     let target = tgt.target();
     let file = tgt.lun(&target, 1, MIB);
     tgt.read_only(&target, 1);
@@ -296,7 +296,7 @@ fn what_a_unit_refuses_is_said_and_the_session_goes_on(mut tgt: Tgt) {
     assert_eq!(std::fs::read(&file).unwrap(), vec![0; 1 << 20]);
 }
 
-fn what_is_written_over_tcp_is_read_over_rdma(mut tgt: Tgt) {
+fn data_written_over_tcp_reads_over_rdma(mut tgt: Tgt) {
     let target = tgt.target();
     let file = tgt.lun(&target, 1, 4 * MIB);
     let (portal, other) = tgt.also_over_tcp(&file);
@@ -323,7 +323,7 @@ fn what_is_written_over_tcp_is_read_over_rdma(mut tgt: Tgt) {
     assert!(got == bytes);
 }
 
-fn a_target_that_is_killed_is_missed_in_time(mut tgt: Tgt) {
+fn killed_target_fails_requests_in_time(mut tgt: Tgt) {
     let target = tgt.target();
     tgt.lun(&target, 1, MIB);
     let mut unit = open(
@@ -349,7 +349,7 @@ fn a_target_that_is_killed_is_missed_in_time(mut tgt: Tgt) {
     }
 }
 
-fn a_target_that_comes_back_is_gone_on_with(mut tgt: Tgt) {
+fn session_resumes_after_target_restart(mut tgt: Tgt) {
     let target = tgt.target();
     tgt.lun(&target, 1, MIB);
     let mut unit = open(&tgt, &target, options());

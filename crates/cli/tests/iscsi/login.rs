@@ -8,7 +8,7 @@ use crate::tool::{Folder, bytes, iscsi, noise, open};
 const MIB: u64 = 1 << 20;
 
 #[test]
-fn digests_protect_what_moves() {
+fn required_digests_are_negotiated_and_used() {
     let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
         return;
     };
@@ -61,7 +61,7 @@ fn digests_protect_what_moves() {
 }
 
 #[test]
-fn both_sides_prove_who_they_are() {
+fn chap_authenticates_initiator_and_target() {
     let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
         return;
     };

@@ -28,7 +28,7 @@ fn targets_and_units_are_found() {
 }
 
 #[test]
-fn targets_beside_each_other_do_not_meet() {
+fn concurrent_targets_are_independent() {
     let Some(mut one) = Tgt::start(Carrier::Tcp) else {
         return;
     };
@@ -44,7 +44,7 @@ fn targets_beside_each_other_do_not_meet() {
 }
 
 #[test]
-fn accounts_are_asked_for() {
+fn target_requires_configured_chap_accounts() {
     let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
         return;
     };
@@ -73,7 +73,7 @@ fn accounts_are_asked_for() {
 }
 
 #[test]
-fn what_is_written_is_in_the_file() {
+fn written_data_is_in_backing_file() {
     let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
         return;
     };
@@ -89,7 +89,7 @@ fn what_is_written_is_in_the_file() {
 }
 
 #[test]
-fn what_is_protected_is_not_written() {
+fn write_protected_unit_is_not_written() {
     let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
         return;
     };
@@ -111,7 +111,7 @@ fn what_is_protected_is_not_written() {
 }
 
 #[test]
-fn a_killed_one_is_replaced_with_its_bytes() {
+fn restarted_target_keeps_its_data() {
     let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
         return;
     };
@@ -133,7 +133,7 @@ fn a_killed_one_is_replaced_with_its_bytes() {
 }
 
 #[test]
-fn it_goes_when_a_test_fails() {
+fn target_is_removed_when_test_panics() {
     let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
         return;
     };

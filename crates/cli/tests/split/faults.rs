@@ -14,8 +14,8 @@ use crate::world::{LAN, Way, World, alone, privileged};
 
 /// The LAN's link: down at its far end, and the interface down at ours.
 #[test]
-fn a_pulled_cable_is_seen_by_hosts() {
-    privileged("faults::a_pulled_cable_is_seen_by_hosts", || {
+fn lan_link_down_clears_host_carrier() {
+    privileged("faults::lan_link_down_clears_host_carrier", || {
         let world = World::new(Way::Iwarp, 1);
         let mut unit = world.start_unit(&[]);
         let _host = world.bring_up(1, "b");
@@ -43,8 +43,8 @@ fn a_pulled_cable_is_seen_by_hosts() {
 
 /// The fabric's link: the host loses its unit, and connects again by itself.
 #[test]
-fn a_fabric_that_fails_comes_back() {
-    privileged("faults::a_fabric_that_fails_comes_back", || {
+fn host_reconnects_after_fabric_link_failure() {
+    privileged("faults::host_reconnects_after_fabric_link_failure", || {
         let world = World::new(Way::Iwarp, 1);
         let _unit = world.start_unit(&[]);
         let _host = world.bring_up(1, "b");
@@ -59,8 +59,8 @@ fn a_fabric_that_fails_comes_back() {
 
 /// A peer that is not a host is rejected; hosts are not affected.
 #[test]
-fn strangers_are_turned_away() {
-    privileged("faults::strangers_are_turned_away", || {
+fn non_host_peers_are_rejected() {
+    privileged("faults::non_host_peers_are_rejected", || {
         let world = World::new(Way::Iwarp, 2);
         let mut unit = world.start_unit(&[]);
         let _host = world.bring_up(1, "b");
@@ -98,8 +98,8 @@ fn strangers_are_turned_away() {
 
 /// However many requests are rejected, the log stays short.
 #[test]
-fn many_strangers_do_not_fill_the_journal() {
-    privileged("faults::many_strangers_do_not_fill_the_journal", || {
+fn log_of_rejected_peers_is_rate_limited() {
+    privileged("faults::log_of_rejected_peers_is_rate_limited", || {
         let world = World::new(Way::Iwarp, 1);
         let unit = world.start_unit(&[]);
         let before = std::time::Instant::now();
@@ -120,8 +120,8 @@ fn many_strangers_do_not_fill_the_journal() {
 
 /// A host whose address changes: its old socket is of no use, and it opens a new one.
 #[test]
-fn a_host_that_moves_is_connected_again() {
-    privileged("faults::a_host_that_moves_is_connected_again", || {
+fn host_with_new_address_reconnects() {
+    privileged("faults::host_with_new_address_reconnects", || {
         // In parallel, since they mostly wait.
         std::thread::scope(|scope| {
             for way in [Way::Udp, Way::Ethernet, Way::Iwarp] {
@@ -156,8 +156,8 @@ fn moves(way: Way) {
 
 /// The interface by which a host reaches its unit is removed and added again: the host's TAP stays, and is connected again.
 #[test]
-fn an_interface_that_is_gone_comes_back() {
-    privileged("faults::an_interface_that_is_gone_comes_back", || {
+fn host_reconnects_when_interface_returns() {
+    privileged("faults::host_reconnects_when_interface_returns", || {
         let mut world = World::new(Way::Ethernet, 1);
         world.patience = "3";
         let _unit = world.start_unit(&[]);
@@ -186,8 +186,8 @@ fn an_interface_that_is_gone_comes_back() {
 
 /// A host's interface that is a port of a bridge is promiscuous, though its flags do not show it.
 #[test]
-fn a_bridge_at_a_host_hears_everything() {
-    privileged("faults::a_bridge_at_a_host_hears_everything", || {
+fn bridged_host_interface_becomes_promiscuous() {
+    privileged("faults::bridged_host_interface_becomes_promiscuous", || {
         let world = World::new(Way::Iwarp, 1);
         let _unit = world.start_unit(&["--allow-promiscuous"]);
         let _host = world.bring_up(1, "b");
@@ -213,8 +213,8 @@ fn a_bridge_at_a_host_hears_everything() {
 
 /// Unless the unit allows it, a host does not become promiscuous, and gets the reason.
 #[test]
-fn hearing_everything_is_opt_in() {
-    privileged("faults::hearing_everything_is_opt_in", || {
+fn promiscuous_mode_is_opt_in() {
+    privileged("faults::promiscuous_mode_is_opt_in", || {
         let world = World::new(Way::Iwarp, 1);
         let _unit = world.start_unit(&[]);
         let host = world.bring_up(1, "b");
@@ -233,8 +233,8 @@ fn hearing_everything_is_opt_in() {
 
 /// A second host with the address of the first is rejected, and the first is not affected; when it is gone, the second gets the address.
 #[test]
-fn an_address_has_one_host() {
-    privileged("faults::an_address_has_one_host", || {
+fn second_host_with_same_mac_is_refused() {
+    privileged("faults::second_host_with_same_mac_is_refused", || {
         let world = World::new(Way::Udp, 2);
         let mut unit = world.start_unit(&[]);
         let mac = "02:00:00:00:77:01";
@@ -260,8 +260,8 @@ fn an_address_has_one_host() {
 
 /// Garbage where cells are expected.
 #[test]
-fn strange_datagrams_are_ignored() {
-    privileged("faults::strange_datagrams_are_ignored", || {
+fn malformed_datagrams_are_ignored() {
+    privileged("faults::malformed_datagrams_are_ignored", || {
         let world = World::new(Way::Udp, 2);
         let mut unit = world.start_unit(&[]);
         let _host = world.bring_up(1, "b");
@@ -280,8 +280,8 @@ fn strange_datagrams_are_ignored() {
 
 /// Ctrl-C at a host: it disconnects in order, and its interface is removed.
 #[test]
-fn a_host_leaves_in_good_order() {
-    privileged("faults::a_host_leaves_in_good_order", || {
+fn interrupted_host_disconnects_in_order() {
+    privileged("faults::interrupted_host_disconnects_in_order", || {
         for (way, arrangement) in [(Way::Iwarp, "a"), (Way::Iwarp, "b"), (Way::Udp, "c")] {
             let world = World::new(way, 1);
             let mut unit = world.start_unit(&[]);
@@ -306,8 +306,8 @@ fn a_host_leaves_in_good_order() {
 
 /// Ctrl-C at the unit: hosts are told, keep their interfaces, and connect to the next unit.
 #[test]
-fn a_unit_leaves_in_good_order() {
-    privileged("faults::a_unit_leaves_in_good_order", || {
+fn interrupted_unit_disconnects_its_hosts() {
+    privileged("faults::interrupted_unit_disconnects_its_hosts", || {
         for way in [Way::Iwarp, Way::Udp] {
             let world = World::new(way, 2);
             let mut unit = world.start_unit(&[]);
@@ -337,8 +337,8 @@ fn a_unit_leaves_in_good_order() {
 
 /// A TAP as the unit's LAN port, which the unit's machine uses as it likes. And a host with two units (P9).
 #[test]
-fn a_lan_of_the_units_own_and_a_host_with_two_units() {
-    let name = "faults::a_lan_of_the_units_own_and_a_host_with_two_units";
+fn host_connects_to_two_units_independently() {
+    let name = "faults::host_connects_to_two_units_independently";
     privileged(name, || {
         let world = World::new(Way::Iwarp, 1);
         let mut first = world.start_unit(&[]);
@@ -376,8 +376,8 @@ fn a_lan_of_the_units_own_and_a_host_with_two_units() {
 
 /// A TAP delivers super-frames; for hosts with small elements they are segmented, not dropped.
 #[test]
-fn super_frames_are_cut_for_small_buffers() {
-    let name = "faults::super_frames_are_cut_for_small_buffers";
+fn super_frames_are_segmented_for_small_buffers() {
+    let name = "faults::super_frames_are_segmented_for_small_buffers";
     privileged(name, || {
         let world = World::new(Way::Iwarp, 1);
         let start = |space, line: &str, log| {
@@ -412,8 +412,8 @@ fn super_frames_are_cut_for_small_buffers() {
 
 /// A LAN with frames longer than the elements: hosts get an MTU that fits.
 #[test]
-fn an_mtu_that_no_buffer_holds_is_not_taken() {
-    let name = "faults::an_mtu_that_no_buffer_holds_is_not_taken";
+fn host_mtu_fits_element_size() {
+    let name = "faults::host_mtu_fits_element_size";
     privileged(name, || {
         let world = World::new(Way::Iwarp, 2);
         world.set_lan_mtu(16_000);
@@ -436,8 +436,8 @@ fn an_mtu_that_no_buffer_holds_is_not_taken() {
 
 /// A driver polls before it sleeps, and does sleep: also if a frame wakes it now and then.
 #[test]
-fn drivers_with_little_to_do_sleep() {
-    alone("faults::drivers_with_little_to_do_sleep", || {
+fn nearly_idle_drivers_sleep() {
+    alone("faults::nearly_idle_drivers_sleep", || {
         let world = World::new(Way::Iwarp, 1);
         let unit = world.start_unit_on(["--lan-tap", "tap0"], &[]);
         world.unit.ip(&format!("addr add {LAN}/24 dev tap0"));
@@ -456,42 +456,39 @@ fn drivers_with_little_to_do_sleep() {
 
 /// Frames of a TAP for the only host wait in its queue while the host has no room: the unit sleeps meanwhile, and queues none.
 #[test]
-fn a_host_that_takes_nothing_keeps_the_unit_from_nothing() {
-    alone(
-        "faults::a_host_that_takes_nothing_keeps_the_unit_from_nothing",
-        || {
-            let mut world = World::new(Way::Iwarp, 1);
-            world.patience = "10";
-            let unit = world.start_unit_on(["--lan-tap", "tap0"], &[]);
-            world.unit.ip(&format!("addr add {LAN}/24 dev tap0"));
-            world.unit.ip("link set tap0 up");
-            let host = world.bring_up(1, "b");
-            let _server = world.serve_iperf3_at(&world.unit);
-            // The server may not have started yet.
-            let line = format!(
-                "for i in 1 2 3 4 5; do said=$(timeout 30 iperf3 -c {LAN} -t 4 -R -J) && echo \"$said\" && exit 0; sleep 0.2; done; exit 1"
-            );
-            std::thread::scope(|scope| {
-                let stream = scope.spawn(|| sh(world.host(1), &line));
-                sleep(Duration::from_secs(1));
-                host.signal(Signal::STOP);
-                sleep(Duration::from_millis(500));
-                let before = worked(&unit);
-                sleep(Duration::from_secs(1));
-                let worked = worked(&unit) - before;
-                host.signal(Signal::CONT);
-                // Of a hundred.
-                assert!(worked < 30, "{worked} hundredths of a second in one");
-                let report: serde_json::Value = stream.join().unwrap().parse().unwrap();
-                let bytes = report["end"]["sum_received"]["bytes"].as_u64();
-                assert!(bytes > Some(1 << 20), "{report}");
-            });
-            let hosts = &world.status("unit", "tap0")["hosts"];
-            assert_eq!(hosts[0]["counts"]["full"], 0, "{hosts}");
-            assert_eq!(world.status("host", "net1")["connections"], 1);
-            ping(world.host(1), LAN, 50);
-        },
-    );
+fn unit_sleeps_while_host_is_stopped() {
+    alone("faults::unit_sleeps_while_host_is_stopped", || {
+        let mut world = World::new(Way::Iwarp, 1);
+        world.patience = "10";
+        let unit = world.start_unit_on(["--lan-tap", "tap0"], &[]);
+        world.unit.ip(&format!("addr add {LAN}/24 dev tap0"));
+        world.unit.ip("link set tap0 up");
+        let host = world.bring_up(1, "b");
+        let _server = world.serve_iperf3_at(&world.unit);
+        // The server may not have started yet.
+        let line = format!(
+            "for i in 1 2 3 4 5; do said=$(timeout 30 iperf3 -c {LAN} -t 4 -R -J) && echo \"$said\" && exit 0; sleep 0.2; done; exit 1"
+        );
+        std::thread::scope(|scope| {
+            let stream = scope.spawn(|| sh(world.host(1), &line));
+            sleep(Duration::from_secs(1));
+            host.signal(Signal::STOP);
+            sleep(Duration::from_millis(500));
+            let before = worked(&unit);
+            sleep(Duration::from_secs(1));
+            let worked = worked(&unit) - before;
+            host.signal(Signal::CONT);
+            // Of a hundred.
+            assert!(worked < 30, "{worked} hundredths of a second in one");
+            let report: serde_json::Value = stream.join().unwrap().parse().unwrap();
+            let bytes = report["end"]["sum_received"]["bytes"].as_u64();
+            assert!(bytes > Some(1 << 20), "{report}");
+        });
+        let hosts = &world.status("unit", "tap0")["hosts"];
+        assert_eq!(hosts[0]["counts"]["full"], 0, "{hosts}");
+        assert_eq!(world.status("host", "net1")["connections"], 1);
+        ping(world.host(1), LAN, 50);
+    });
 }
 
 /// Processor time of a program, in hundredths of a second.

@@ -21,9 +21,9 @@ ways! {
     iwarp: either Iwarp "b";
     udp: either Udp "c";
     ethernet: either Ethernet "a";
-    another_at_iwarp_goes_on: one_of_two Iwarp "b";
-    another_at_udp_goes_on: one_of_two Udp "a";
-    another_at_ethernet_goes_on: one_of_two Ethernet "c";
+    other_iwarp_host_survives_kill: one_of_two Iwarp "b";
+    other_udp_host_survives_kill: one_of_two Udp "a";
+    other_ethernet_host_survives_kill: one_of_two Ethernet "c";
 }
 
 /// Kills the host's driver, then the unit's; a download that began before continues after.
@@ -112,8 +112,8 @@ fn one_of_two(way: Way, arrangement: &str) {
 
 /// The address that a unit suggested stays the interface's: other stations know the host by it.
 #[test]
-fn an_address_that_a_unit_gave_stays() {
-    privileged("killed::an_address_that_a_unit_gave_stays", || {
+fn assigned_mac_survives_unit_restart() {
+    privileged("killed::assigned_mac_survives_unit_restart", || {
         let world = World::new(Way::Iwarp, 1);
         let mut unit = world.start_unit(&[]);
         let _host = world.bring_up_with(1, &["--mac", "unit"]);
@@ -130,8 +130,8 @@ fn an_address_that_a_unit_gave_stays() {
 
 /// A unit that was stopped for less than a host's timeout is not given up, and neither is the host (P9).
 #[test]
-fn who_was_held_up_is_not_gone() {
-    privileged("killed::who_was_held_up_is_not_gone", || {
+fn stop_shorter_than_timeout_keeps_connection() {
+    privileged("killed::stop_shorter_than_timeout_keeps_connection", || {
         // In parallel, since they mostly wait.
         std::thread::scope(|scope| {
             for (way, arrangement) in [(Way::Udp, "b"), (Way::Ethernet, "a"), (Way::Iwarp, "c")] {

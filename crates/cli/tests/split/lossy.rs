@@ -8,13 +8,13 @@ use crate::relay::{Badness, Relay};
 use crate::world::{LAN, Way, World, privileged};
 
 #[test]
-fn one_in_twenty_lost_in_writes() {
-    privileged("lossy::one_in_twenty_lost_in_writes", || bad("b"));
+fn writes_survive_five_percent_loss() {
+    privileged("lossy::writes_survive_five_percent_loss", || bad("b"));
 }
 
 #[test]
-fn one_in_twenty_lost_in_messages() {
-    privileged("lossy::one_in_twenty_lost_in_messages", || bad("c"));
+fn messages_survive_five_percent_loss() {
+    privileged("lossy::messages_survive_five_percent_loss", || bad("c"));
 }
 
 fn bad(arrangement: &str) {

@@ -43,8 +43,8 @@ fn both_carried(world: &World, kind: &str, name: &str, frames: u64) {
 }
 
 #[test]
-fn iwarp_and_a_lan_of_the_units_own() {
-    privileged("queues::iwarp_and_a_lan_of_the_units_own", || {
+fn both_queues_carry_iwarp_to_lan_tap() {
+    privileged("queues::both_queues_carry_iwarp_to_lan_tap", || {
         let mut world = World::new(Way::Iwarp, 1);
         world.patience = "10";
         let _unit = world.start_unit_on(["--lan-tap", "own0"], &TWO);
@@ -74,8 +74,8 @@ fn iwarp_and_a_lan_of_the_units_own() {
 }
 
 #[test]
-fn udp_and_an_interface_that_is_there() {
-    privileged("queues::udp_and_an_interface_that_is_there", || {
+fn both_queues_carry_udp_to_lan_interface() {
+    privileged("queues::both_queues_carry_udp_to_lan_interface", || {
         let mut world = World::new(Way::Udp, 2);
         world.patience = "10";
         let _unit = world.start_unit(&TWO);
@@ -116,8 +116,8 @@ fn one_address(world: &World, n: usize) {
 
 /// Kills the host's driver, then the unit's, during a download; links go down with each and up again.
 #[test]
-fn killed_drivers_come_back() {
-    privileged("queues::killed_drivers_come_back", || {
+fn killed_drivers_reconnect_all_queues() {
+    privileged("queues::killed_drivers_reconnect_all_queues", || {
         let world = World::new(Way::Iwarp, 1);
         world.make_persistent_for_several(1);
         killed::either_of(&world, &TWO, &TWO);
@@ -126,8 +126,8 @@ fn killed_drivers_come_back() {
 
 /// One queue loses its unit: the interface has no carrier, since the kernel would still put flows on that queue. The other queue stays.
 #[test]
-fn one_lost_queue_pulls_the_cable() {
-    privileged("queues::one_lost_queue_pulls_the_cable", || {
+fn one_lost_queue_clears_the_carrier() {
+    privileged("queues::one_lost_queue_clears_the_carrier", || {
         let mut world = World::new(Way::Udp, 1);
         // The other queue must not lose it, however busy the machine is.
         world.patience = "5";
@@ -156,8 +156,8 @@ fn one_lost_queue_pulls_the_cable() {
 
 /// A host with another number of queues gets instructions.
 #[test]
-fn both_sides_have_as_many() {
-    privileged("queues::both_sides_have_as_many", || {
+fn queue_counts_of_both_sides_must_match() {
+    privileged("queues::queue_counts_of_both_sides_must_match", || {
         let world = World::new(Way::Udp, 1);
         let mut unit = world.start_unit(&TWO);
         let rejected = |to: &str, queues: &str, why: &str| {
@@ -233,8 +233,8 @@ fn both_sides_have_as_many() {
 }
 
 #[test]
-fn what_has_no_room_for_queues_says_so() {
-    privileged("queues::what_has_no_room_for_queues_says_so", || {
+fn invalid_queue_options_are_refused() {
+    privileged("queues::invalid_queue_options_are_refused", || {
         let world = World::new(Way::Ethernet, 1);
         let beyond = "the last one is 65535";
         let each: [(&[&str], &str); 6] = [
@@ -301,8 +301,8 @@ fn what_has_no_room_for_queues_says_so() {
 
 /// Ctrl-C at a host, and then at the unit: all queues disconnect in order.
 #[test]
-fn all_queues_take_leave() {
-    privileged("queues::all_queues_take_leave", || {
+fn interrupt_disconnects_all_queues() {
+    privileged("queues::interrupt_disconnects_all_queues", || {
         let world = World::new(Way::Iwarp, 2);
         let mut unit = world.start_unit(&TWO);
         let mut host = world.bring_up_with(1, &TWO);
@@ -334,8 +334,8 @@ fn all_queues_take_leave() {
 
 /// The interface is removed: the driver ends on all queues, with the reason.
 #[test]
-fn an_interface_that_is_gone_ends_all_queues() {
-    privileged("queues::an_interface_that_is_gone_ends_all_queues", || {
+fn removed_interface_ends_all_queues() {
+    privileged("queues::removed_interface_ends_all_queues", || {
         let world = World::new(Way::Udp, 1);
         let _unit = world.start_unit(&TWO);
         let mut host = world.bring_up_with(1, &TWO);

@@ -14,8 +14,8 @@ fn powerless(world: &World, words: &str) -> (bool, String) {
 }
 
 #[test]
-fn the_missing_capability_is_named() {
-    privileged("rights::the_missing_capability_is_named", || {
+fn missing_capability_is_named() {
+    privileged("rights::missing_capability_is_named", || {
         let world = World::new(Way::Iwarp, 1);
         let each = [
             (
@@ -43,9 +43,9 @@ fn the_missing_capability_is_named() {
 }
 
 #[test]
-fn the_missing_capability_is_named_for_cells_in_frames() {
+fn missing_capability_is_named_for_ethernet_cells() {
     privileged(
-        "rights::the_missing_capability_is_named_for_cells_in_frames",
+        "rights::missing_capability_is_named_for_ethernet_cells",
         || {
             let world = World::new(Way::Ethernet, 1);
             let to = world.unit_for(1).replace("//fab/", "//fab1/");

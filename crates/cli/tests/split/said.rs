@@ -14,7 +14,7 @@ fn run(words: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn help_shows_how() {
+fn help_names_options_and_capabilities() {
     for (kind, words) in [
         (
             "host",
@@ -52,7 +52,7 @@ fn help_shows_how() {
 }
 
 #[test]
-fn who_says_nonsense_is_told_so() {
+fn invalid_arguments_are_refused_with_reason() {
     let each: [(&[&str], &str); 6] = [
         (&["host"], "--connect"),
         (
@@ -89,7 +89,7 @@ fn who_says_nonsense_is_told_so() {
 }
 
 #[test]
-fn nobody_runs() {
+fn status_without_driver_fails() {
     for kind in ["host", "unit"] {
         let (code, said) = run(&[kind, "status"]);
         assert_eq!(code, Some(1));
@@ -103,8 +103,8 @@ fn nobody_runs() {
 }
 
 #[test]
-fn status_for_people_and_programs() {
-    privileged("said::status_for_people_and_programs", || {
+fn status_prints_text_and_json() {
+    privileged("said::status_prints_text_and_json", || {
         let world = World::new(Way::Iwarp, 1);
         let mut unit = world.start_unit(&[]);
         let host = world.bring_up(1, "b");

@@ -139,8 +139,8 @@ fn told(world: &World, arrangement: &str) {
 
 /// A host has the LAN's MTU from the beginning, and one without offloads works.
 #[test]
-fn long_from_the_beginning() {
-    alone("traffic::long_from_the_beginning", || {
+fn host_starts_with_lan_mtu_9000() {
+    alone("traffic::host_starts_with_lan_mtu_9000", || {
         let world = World::new(Way::Iwarp, 2);
         world.set_lan_mtu(9000);
         let _unit = world.start_unit(&[]);
@@ -158,8 +158,8 @@ fn long_from_the_beginning() {
 
 /// Root is not needed: everything in a user namespace.
 #[test]
-fn without_root() {
-    nobody("traffic::without_root", || {
+fn drivers_run_in_user_namespace() {
+    nobody("traffic::drivers_run_in_user_namespace", || {
         let world = World::new(Way::Iwarp, 1);
         let _unit = world.start_unit(&[]);
         let _host = world.bring_up(1, "b");

@@ -22,7 +22,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 #[test]
-fn deny_wins_and_an_empty_allow_is_everything() {
+fn empty_allow_admits_all_and_deny_wins() {
     let all = ["192.0.2.1", "198.51.100.9", "2001:db8::1", "::1"];
     let open = list("", "");
     assert!(all.iter().all(|source| open.admits(ip(source))));
@@ -37,7 +37,7 @@ fn deny_wins_and_an_empty_allow_is_everything() {
 }
 
 #[test]
-fn a_mapped_address_is_the_one_of_ipv4() {
+fn mapped_address_matches_as_ipv4() {
     for deny in ["192.0.2.1", "::ffff:192.0.2.1", "::ffff:192.0.2.0/120"] {
         let list = list("", deny);
         assert!(!list.admits(ip("::ffff:192.0.2.1")), "{deny}");
@@ -49,7 +49,7 @@ fn a_mapped_address_is_the_one_of_ipv4() {
 }
 
 #[test]
-fn each_source_is_told_of_at_once_and_then_not_for_a_while() {
+fn refused_source_is_reported_once_per_period() {
     let list = list("", "192.0.2.0/24");
     let told = Arc::new(Mutex::new(Vec::new()));
     let ours = told.clone();
@@ -64,7 +64,7 @@ fn each_source_is_told_of_at_once_and_then_not_for_a_while() {
 }
 
 #[test]
-fn a_period_later_the_number_is_told() {
+fn repeated_refusals_are_reported_after_the_period() {
     let (mut recent, began) = (Recent::default(), sys::now());
     let one = ip("192.0.2.1");
     assert_eq!(recent.note(one, began), Some((Some(one), 1)));
@@ -75,7 +75,7 @@ fn a_period_later_the_number_is_told() {
 }
 
 #[test]
-fn sources_without_number_are_told_of_together() {
+fn untracked_sources_are_reported_together() {
     let (mut recent, began) = (Recent::default(), sys::now());
     let source = |n: u32| IpAddr::from(n.to_be_bytes());
     let mut told = 0;
@@ -91,7 +91,7 @@ fn sources_without_number_are_told_of_together() {
 }
 
 #[test]
-fn a_refusal_says_which_setting_refused() {
+fn refusal_names_the_setting() {
     let (list, told) = (
         list("192.0.2.0/24", "192.0.2.7"),
         Arc::new(Mutex::new(Vec::new())),

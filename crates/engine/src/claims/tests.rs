@@ -16,12 +16,12 @@ fn refused(claims: &Claims, local: &str, peer: Option<&str>) -> Option<String> {
 }
 
 #[test]
-fn without_rules_nobody_is_asked() {
+fn profile_without_rules_has_no_claims() {
     assert!(Claims::physical(&Config::default()).is_none());
 }
 
 #[test]
-fn what_a_rule_gives_to_another_device_is_refused_with_both_names() {
+fn address_of_another_device_is_refused() {
     let first = claims(
         "verbena0=rdma,verbena1=rdma,scsi0=iscsi",
         "127.0.0.2=verbena1,*:3260=scsi0,127.0.0.1:7=verbena0,127.0.0.1:9<127.0.0.3:5=verbena1",
@@ -51,7 +51,7 @@ fn what_a_rule_gives_to_another_device_is_refused_with_both_names() {
 }
 
 #[test]
-fn another_service_of_the_same_device_is_another_owner() {
+fn services_of_one_device_are_separate_owners() {
     let one = claims(
         "verbena0=nic+rdma",
         "127.0.0.1=verbena0/nic,127.0.0.2=verbena0/rdma",

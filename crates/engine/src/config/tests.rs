@@ -20,7 +20,7 @@ fn sentences(file: &str, environment: &[(&str, &str)]) -> Vec<String> {
 }
 
 #[test]
-fn nothing_said_means_the_defaults() {
+fn empty_sources_give_default_settings() {
     let config = Config::from_parts(None, []).unwrap();
     assert_eq!(*config, Settings::default());
     let rows = config.describe();
@@ -29,7 +29,7 @@ fn nothing_said_means_the_defaults() {
 }
 
 #[test]
-fn every_default_can_be_written_and_read_back() {
+fn defaults_are_accepted_in_text_form() {
     for row in Config::default().describe() {
         let mut config = Config::default();
         config.set(row.key, &row.value).expect(row.key);
@@ -42,7 +42,7 @@ fn every_default_can_be_written_and_read_back() {
 }
 
 #[test]
-fn every_key_refuses_nonsense_by_name() {
+fn every_setting_refuses_invalid_text_by_name() {
     for row in Config::default().describe() {
         // Any text but the empty one is a file name.
         let is_file = matches!(row.key, "key_file" | "tls_cert" | "tls_key" | "tls_ca");
@@ -56,7 +56,7 @@ fn every_key_refuses_nonsense_by_name() {
 }
 
 #[test]
-fn the_environment_beats_the_file() {
+fn environment_overrides_the_file() {
     let file = "personality = \"iwarp\"\n\n# a note\ncrc = \"on\"\n";
     let config = from(file, &[("VERBENA_CRC", "off"), ("OTHER_CRC", "?")]).unwrap();
     assert_eq!(config.personality, Personality::Iwarp);
@@ -73,7 +73,7 @@ fn the_environment_beats_the_file() {
 }
 
 #[test]
-fn the_file_has_the_shapes_that_people_write() {
+fn file_accepts_native_toml_types() {
     let file = r#"
         device = ["192.0.2.1", "2001:db8::1"]
         markers = true
@@ -105,7 +105,7 @@ fn the_file_has_the_shapes_that_people_write() {
 }
 
 #[test]
-fn a_bad_value_is_named_with_its_place_and_what_would_be_right() {
+fn bad_value_error_names_source_and_expectation() {
     assert_eq!(
         sentences("crc = \"maybe\"", &[("VERBENA_HALF_OPEN", "-1")]),
         [
@@ -122,7 +122,7 @@ fn a_bad_value_is_named_with_its_place_and_what_would_be_right() {
 }
 
 #[test]
-fn an_unknown_key_is_refused_with_the_nearest_one() {
+fn unknown_key_error_suggests_a_setting() {
     assert_eq!(
         sentences("personalty = 1", &[("VERBENA_WHATEVER_IT_IS", "1")]),
         [
@@ -134,7 +134,7 @@ fn an_unknown_key_is_refused_with_the_nearest_one() {
 }
 
 #[test]
-fn what_is_no_toml_is_refused_with_its_line() {
+fn invalid_toml_error_names_the_line() {
     let all = sentences("crc = \"on\"\nkey = \"secret\n", &[]);
     assert!(
         all[0].starts_with("config.toml, line 2: key = \"…\": wanted is TOML ("),
@@ -148,7 +148,7 @@ fn what_is_no_toml_is_refused_with_its_line() {
 }
 
 #[test]
-fn settings_that_contradict_each_other_are_refused() {
+fn contradicting_settings_are_refused() {
     assert_eq!(
         sentences("redial_min = \"1s\"", &[]),
         [
@@ -171,7 +171,7 @@ fn settings_that_contradict_each_other_are_refused() {
 }
 
 #[test]
-fn a_key_is_kept_and_never_shown() {
+fn key_is_never_shown() {
     let config = from("", &[("VERBENA_KEY", " s3cret of all of us ")]).unwrap();
     assert_eq!(
         config.key.as_ref().unwrap().bytes(),
@@ -191,7 +191,7 @@ fn a_key_is_kept_and_never_shown() {
 }
 
 #[test]
-fn what_is_not_text_is_refused() {
+fn non_utf8_value_is_refused() {
     let value = String::from_utf8_lossy(b"se\xffret");
     let all = sentences("", &[("VERBENA_KEY", &value)]);
     assert_eq!(all.len(), 1);
@@ -206,7 +206,7 @@ fn zero_time_needs_no_unit() {
 }
 
 #[test]
-fn a_change_by_the_program_is_noted_and_checked() {
+fn invalid_change_leaves_settings_unchanged() {
     let mut config = Config::default();
     config.change(|s| s.half_open = 7).unwrap();
     assert_eq!(
@@ -238,7 +238,7 @@ fn a_change_by_the_program_is_noted_and_checked() {
 }
 
 #[test]
-fn the_file_is_looked_for_in_order() {
+fn file_location_follows_precedence() {
     let all = [
         ("VERBENA_CONFIG", "/a"),
         ("XDG_CONFIG_HOME", "/x"),
@@ -263,7 +263,7 @@ fn the_file_is_looked_for_in_order() {
 }
 
 #[test]
-fn a_file_that_was_asked_for_must_be_there() {
+fn explicitly_named_file_must_exist() {
     let nowhere = Path::new("/nonexistent/verbena.toml");
     assert_eq!(read(nowhere, false), Ok(None));
     let sentence = read(nowhere, true).unwrap_err().to_string();
@@ -274,7 +274,7 @@ fn a_file_that_was_asked_for_must_be_there() {
 }
 
 #[test]
-fn the_file_of_the_user_is_found_and_read() {
+fn user_file_is_read_from_xdg_config_home() {
     let home = std::env::temp_dir().join(format!("verbena-config-{}", std::process::id()));
     let folder = home.join("verbena");
     std::fs::create_dir_all(&folder).unwrap();
@@ -305,7 +305,7 @@ fn the_file_of_the_user_is_found_and_read() {
 
 /// V2: the profile is configurable, and an invalid one is refused with its reason.
 #[test]
-fn logical_devices_are_configured() {
+fn device_profile_is_configured_and_checked() {
     let auto = from("functions = 2", &[]).unwrap();
     let profile = auto.device_profile().unwrap();
     let names: Vec<String> = profile.devices().iter().map(ToString::to_string).collect();
@@ -361,7 +361,7 @@ fn logical_devices_are_configured() {
 
 /// The table in the documentation is generated from the same list; if this fails, paste the printed table.
 #[test]
-fn the_documentation_lists_every_key() {
+fn documentation_lists_every_setting() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
     let page = std::fs::read_to_string(page).unwrap();
     let table = settings::table();
@@ -373,7 +373,7 @@ fn the_documentation_lists_every_key() {
 
 /// N2: one handler per processor, up to the 1024 processors of a Linux CPU set.
 #[test]
-fn handlers_are_one_per_processor_if_nobody_says() {
+fn default_is_one_handler_per_processor() {
     for (processors, handlers) in [
         (0, 1),
         (1, 1),

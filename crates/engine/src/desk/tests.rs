@@ -75,7 +75,7 @@ fn until(what: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_question_is_answered() {
+fn sidr_request_is_answered() {
     let (a, b) = (engine(), engine());
     let (desk, questions) = open(&a, 4);
     let (asking, answers) = ask(&b, desk.local(), b"who?");
@@ -90,7 +90,7 @@ fn a_question_is_answered() {
 }
 
 #[test]
-fn a_question_is_refused_by_word_or_by_silence() {
+fn refused_or_dropped_sidr_request_is_rejected() {
     let engine = engine();
     let (desk, questions) = open(&engine, 4);
     for said in [&b"no"[..], b""] {
@@ -110,7 +110,7 @@ fn a_question_is_refused_by_word_or_by_silence() {
 }
 
 #[test]
-fn who_asks_before_the_desk_opens_is_heard_then() {
+fn sidr_request_before_listen_is_answered_later() {
     let engine = engine();
     let desk = engine.desk(home()).unwrap();
     let (_asking, answers) = ask(&engine, desk.local(), b"early");
@@ -122,7 +122,7 @@ fn who_asks_before_the_desk_opens_is_heard_then() {
 }
 
 #[test]
-fn whoever_repeats_a_question_gets_the_same_answer_and_the_program_sees_it_once() {
+fn repeated_sidr_request_gets_the_same_reply() {
     let engine = engine();
     let (desk, questions) = open(&engine, 4);
     let peer = stranger(desk.local());
@@ -142,7 +142,7 @@ fn whoever_repeats_a_question_gets_the_same_answer_and_the_program_sees_it_once(
 }
 
 #[test]
-fn a_question_whose_answer_takes_long_is_kept() {
+fn sidr_request_waits_for_a_late_reply() {
     let engine = engine();
     let (desk, questions) = open(&engine, 1);
     let (asking, answers) = ask(&engine, desk.local(), b"");
@@ -158,7 +158,7 @@ fn a_question_whose_answer_takes_long_is_kept() {
 }
 
 #[test]
-fn nobody_there_is_told_after_some_tries() {
+fn unanswered_sidr_request_is_repeated_then_times_out() {
     let engine = engine();
     let silent = UdpSocket::bind(home()).unwrap();
     silent.set_read_timeout(Some(LONG)).unwrap();
@@ -174,7 +174,7 @@ fn nobody_there_is_told_after_some_tries() {
 }
 
 #[test]
-fn whoever_loses_interest_hears_nothing() {
+fn dropped_sidr_query_gets_no_callback() {
     let engine = engine();
     let (desk, questions) = open(&engine, 1);
     let (asking, answers) = ask(&engine, desk.local(), b"");
@@ -186,7 +186,7 @@ fn whoever_loses_interest_hears_nothing() {
 }
 
 #[test]
-fn a_crowd_is_turned_away_and_what_is_no_question_is_counted() {
+fn sidr_backlog_is_bounded_and_malformed_requests_counted() {
     let engine = engine();
     let (desk, questions) = open(&engine, 8);
     let peer = stranger(desk.local());
@@ -212,7 +212,7 @@ fn a_crowd_is_turned_away_and_what_is_no_question_is_counted() {
 }
 
 #[test]
-fn answers_of_strangers_are_not_believed() {
+fn forged_sidr_replies_are_ignored() {
     let engine = engine();
     let desk = UdpSocket::bind(home()).unwrap();
     desk.set_read_timeout(Some(LONG)).unwrap();
@@ -253,7 +253,7 @@ fn answers_of_strangers_are_not_believed() {
 }
 
 #[test]
-fn answers_that_are_kept_are_bounded() {
+fn kept_sidr_replies_are_bounded() {
     let engine = engine();
     let (desk, questions) = open(&engine, 16);
     let peer = stranger(desk.local());
@@ -267,7 +267,7 @@ fn answers_that_are_kept_are_bounded() {
 }
 
 #[test]
-fn old_answers_are_forgotten() {
+fn kept_sidr_replies_expire() {
     let mut book = Book::default();
     let key = (home(), 1);
     let now = sys::now();
@@ -280,7 +280,7 @@ fn old_answers_are_forgotten() {
 }
 
 #[test]
-fn a_question_can_be_answered_after_its_desk_is_gone() {
+fn sidr_request_outlives_its_listener() {
     let engine = engine();
     let (desk, questions) = open(&engine, 1);
     let (_asking, answers) = ask(&engine, desk.local(), b"");
@@ -291,7 +291,7 @@ fn a_question_can_be_answered_after_its_desk_is_gone() {
 }
 
 #[test]
-fn an_engine_that_ends_ends_its_questions() {
+fn shutdown_closes_pending_sidr_queries() {
     let asker = engine();
     let silent = UdpSocket::bind(home()).unwrap();
     let (_asking, answers) = ask(&asker, silent.local_addr().unwrap(), b"");
@@ -302,7 +302,7 @@ fn an_engine_that_ends_ends_its_questions() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn too_long_sidr_private_data_is_refused() {
     let engine = engine();
     let (desk, questions) = open(&engine, 1);
     let long = [0; 256];
@@ -323,7 +323,7 @@ fn what_does_not_fit_is_refused() {
 }
 
 #[test]
-fn a_port_is_one_desk_s() {
+fn sidr_port_has_one_listener() {
     let engine = engine();
     let desk = engine.desk(home()).unwrap();
     assert!(engine.desk(desk.local()).is_err());

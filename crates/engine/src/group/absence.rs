@@ -90,13 +90,13 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_elsewhere_is_away() {
+    fn sleeping_borrower_is_not_excused() {
         let absence = Absence::default();
         assert!(!absence.excuses(SINCE, seen(false, 10), USUAL));
     }
 
     #[test]
-    fn who_has_no_processor_is_excused_again_and_again() {
+    fn runnable_borrower_is_excused() {
         let absence = Absence::default();
         for _ in 0..3 {
             assert!(absence.excuses(SINCE, seen(true, 10), USUAL));
@@ -108,14 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn who_computes_is_found_out_at_the_second_look() {
+    fn computing_borrower_is_not_excused_twice() {
         let absence = Absence::default();
         assert!(absence.excuses(SINCE, seen(true, 10), USUAL));
         assert!(!absence.excuses(SINCE, seen(true, 900), USUAL));
     }
 
     #[test]
-    fn who_came_back_may_be_missed_anew() {
+    fn borrower_that_returned_is_excused_again() {
         let absence = Absence::default();
         assert!(absence.excuses(SINCE, seen(true, 10), USUAL));
         let later = SINCE + USUAL;
@@ -123,12 +123,12 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_borrower_is_away() {
+    fn unknown_borrower_is_not_excused() {
         assert!(!Absence::default().is_excused(SINCE, USUAL));
     }
 
     #[test]
-    fn this_thread_is_here() {
+    fn calling_thread_is_excused() {
         let absence = Absence::default();
         absence.begin();
         assert!(absence.is_excused(SINCE, USUAL));

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_not_polled_is_served_beside_another() {
+    fn polling_thread_serves_its_unpolled_groups() {
         let mut config = Config::default();
         // Long, so that the shard's own timer does not expire during the test.
         config.set("lend_time", "1s").unwrap();

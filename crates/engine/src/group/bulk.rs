@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shard_has_the_group_while_it_carries_more() {
+    fn shard_serves_bulk_while_it_is_faster() {
         let (group, since) = borrowed();
         let (socket, _other) = connection(Ipv4Addr::LOCALHOST.into());
         let carrier = Arc::new(Carrier(socket, AtomicU64::new(0)));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_faster_shard_keeps_the_group_for_a_while() {
+    fn faster_shard_keeps_the_group() {
         let ways = windows(3_000_000_000, 4_000_000_000, 220);
         assert_eq!(ways[0], Way::Trial(3_000_000_000));
         assert!(matches!(ways[1], Way::Shard(_)));
@@ -257,20 +257,20 @@ mod tests {
     }
 
     #[test]
-    fn a_slower_shard_is_tried_ever_more_rarely() {
+    fn slower_shard_is_tried_with_backoff() {
         let ways = windows(3_000_000_000, 3_000_000_000, 3000);
         let trials = ways.iter().filter(|way| **way != Way::Polling).count();
         assert!((3..=7).contains(&trials), "{trials} in a minute");
     }
 
     #[test]
-    fn little_traffic_is_left_alone() {
+    fn light_traffic_starts_no_trial() {
         let ways = windows(BULK / 2, 4_000_000_000, 100);
         assert!(ways.iter().all(|way| *way == Way::Polling), "{ways:?}");
     }
 
     #[test]
-    fn the_polling_thread_has_it_back_when_bulk_ends() {
+    fn polling_resumes_when_bulk_ends() {
         let mut comparison = Comparison {
             since: (1 << 40, 0),
             way: Way::Shard(u64::MAX),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_that_waits_for_a_processor_gives_back() {
+    fn shard_waiting_for_a_processor_returns_group() {
         let start = 1 << 40;
         let mut comparison = Comparison {
             since: (start, 0),
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_window_says_nothing() {
+    fn late_window_starts_no_trial() {
         let mut comparison = Comparison::default();
         comparison.next_way(1 << 40, 0, true, || 0);
         let late = (1 << 40) + 5 * WINDOW;

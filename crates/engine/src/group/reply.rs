@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_post_waits_after_answers_in_turn() {
+    fn post_waits_after_enough_consecutive_responses() {
         let group = group();
         exchange(&group, ANSWERS - 1);
         assert!(!waits(&group), "too few answers");
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_does_not_come_is_left_to_the_shard() {
+    fn late_response_is_left_to_the_shard() {
         let group = group();
         exchange(&group, ANSWERS);
         assert!(waits(&group));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn who_posts_several_in_a_row_never_waits() {
+    fn consecutive_posts_never_wait() {
         let group = group();
         exchange(&group, ANSWERS);
         group.note_post();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn who_arms_the_queue_never_waits() {
+    fn post_after_arming_never_waits() {
         let group = group();
         exchange(&group, ANSWERS);
         group.take_back();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn who_polls_never_waits() {
+    fn borrower_post_never_waits() {
         let group = group();
         while !group.lent.load(Ordering::SeqCst) {
             group.polled_empty();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_the_adapter_never_wait() {
+    fn adapter_threads_never_wait() {
         let group = group();
         exchange(&group, ANSWERS);
         let of_ours = sys::spawn("test", move || waits(&group)).unwrap();

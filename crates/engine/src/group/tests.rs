@@ -29,7 +29,7 @@ pub(super) fn is_lent(group: &Group) -> bool {
 }
 
 #[test]
-fn who_stays_away_loses_it() {
+fn absent_borrower_loses_the_group() {
     let (group, since) = borrowed();
     group.clone().expire(since + USUAL / 2);
     assert!(is_lent(&group));
@@ -38,7 +38,7 @@ fn who_stays_away_loses_it() {
 }
 
 #[test]
-fn who_posts_is_busy_and_keeps_it_until_it_stops() {
+fn posting_borrower_keeps_group_until_it_stops() {
     let (group, since) = borrowed();
     group.note_post();
     group.clone().expire(since + USUAL * 3 / 2);
@@ -48,7 +48,7 @@ fn who_posts_is_busy_and_keeps_it_until_it_stops() {
 }
 
 #[test]
-fn who_only_posts_loses_it_all_the_same() {
+fn borrower_that_only_posts_loses_the_group() {
     let (group, since) = borrowed();
     for times in 1..BUSY {
         group.note_post();
@@ -61,7 +61,7 @@ fn who_only_posts_loses_it_all_the_same() {
 }
 
 #[test]
-fn only_who_polls_earns_trust() {
+fn only_polling_resets_the_sleep_backoff() {
     let (group, since) = borrowed();
     group.wariness.store(WARY.1, Ordering::Relaxed);
     group.note_post();
@@ -72,7 +72,7 @@ fn only_who_polls_earns_trust() {
 }
 
 #[test]
-fn a_post_to_what_nobody_borrowed_is_forgotten() {
+fn post_to_unlent_group_is_not_noted() {
     let core = Core::new(Config::default()).unwrap();
     let group = Group::new(&core).unwrap();
     group.note_post();
@@ -80,7 +80,7 @@ fn a_post_to_what_nobody_borrowed_is_forgotten() {
 }
 
 #[test]
-fn with_few_connections_who_posts_may_spin_on_its_memory() {
+fn poster_with_few_connections_loses_the_group() {
     let (group, since) = borrowed();
     group.crowded.store(false, Ordering::Relaxed);
     group.note_post();
@@ -89,7 +89,7 @@ fn with_few_connections_who_posts_may_spin_on_its_memory() {
 }
 
 #[test]
-fn who_finds_completions_is_there() {
+fn successful_poll_keeps_the_group() {
     let (group, since) = borrowed();
     group.polled_some();
     group.clone().expire(since + USUAL * 3 / 2);
@@ -99,7 +99,7 @@ fn who_finds_completions_is_there() {
 }
 
 #[test]
-fn who_has_no_processor_keeps_it_for_a_while() {
+fn runnable_borrower_keeps_group_up_to_busy_limit() {
     let (group, since) = borrowed();
     // Whether it computes is known only at the second check.
     group.absence.begin();
@@ -110,7 +110,7 @@ fn who_has_no_processor_keeps_it_for_a_while() {
 }
 
 #[test]
-fn who_serves_it_all_the_time_is_not_away() {
+fn serving_borrower_keeps_the_group() {
     let (group, since) = borrowed();
     group.at_work.store(true, Ordering::Relaxed);
     group.clone().expire(since + USUAL * 3 / 2);
@@ -121,7 +121,7 @@ fn who_serves_it_all_the_time_is_not_away() {
 }
 
 #[test]
-fn a_wary_group_is_slept_with_again_when_its_time_is_over() {
+fn group_allows_sleep_after_the_backoff() {
     let (group, _) = borrowed();
     assert!(group.may_sleep(), "it has no reason");
     let long_ago = sys::now().nanos() - 1;

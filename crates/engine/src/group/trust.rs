@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_grows_slowly_and_goes_at_once() {
+    fn interval_doubles_and_resets() {
         let trust = Trust::default();
         for expected in [1, 2, 4, 8, 8] {
             assert_eq!(trust.times(), expected);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_trusted_with_acknowledgements() {
+    fn deferred_acknowledgements_keep_interval_at_minimum() {
         let trust = Trust::default();
         trust.grow();
         trust.end();

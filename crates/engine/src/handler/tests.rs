@@ -8,7 +8,7 @@ fn way(handlers: &Handlers) -> Way {
 
 /// Two threads remove the same handler, and a third registers a new one with its id in between.
 #[test]
-fn clearing_a_handler_leaves_its_heir_alone() {
+fn removing_a_handler_twice_keeps_its_successor() {
     let handlers = Handlers::new(1);
     let old = handlers.add(&HandlerOptions::default()).unwrap();
     handlers.remove(&old);
@@ -18,7 +18,7 @@ fn clearing_a_handler_leaves_its_heir_alone() {
 }
 
 #[test]
-fn a_handler_is_not_taken_for_one_that_had_its_id_before() {
+fn reused_handler_id_is_a_new_handler() {
     let handlers = Handlers::new(1);
     let old = way(&handlers);
     assert!(handlers.on(old).is_some());
@@ -32,7 +32,7 @@ fn a_handler_is_not_taken_for_one_that_had_its_id_before() {
 }
 
 #[test]
-fn a_notification_goes_where_its_queue_says_or_is_kept() {
+fn notification_is_routed_or_kept_until_attached() {
     let (handlers, listeners) = (Handlers::new(2), Listeners::default());
     let (one, two) = (way(&handlers), way(&handlers));
     assert_eq!(listeners.route(7, Reason::Next), None, "no such queue");
@@ -50,7 +50,7 @@ fn a_notification_goes_where_its_queue_says_or_is_kept() {
 
 /// A queue that gets a handler while that is being removed must not route its event in a loop.
 #[test]
-fn a_notification_for_nobody_is_kept() {
+fn notification_for_a_removed_handler_is_kept() {
     let (handlers, listeners) = (Handlers::new(2), Listeners::default());
     let (gone, next) = (way(&handlers), way(&handlers));
     listeners.add(7, Target::By(gone));

@@ -34,7 +34,7 @@ impl Drop for Temporary {
 }
 
 #[test]
-fn each_line_is_a_key() {
+fn key_file_has_one_key_per_line() {
     let content = b"the first of our keys\n\nthe second of our keys\r\n third, without a newline";
     let file = Temporary::new("lines", content, 0o600);
     let wanted: [&[u8]; 3] = [
@@ -46,7 +46,7 @@ fn each_line_is_a_key() {
 }
 
 #[test]
-fn a_pipe_is_refused_without_waiting() {
+fn pipe_as_key_file_is_refused_without_blocking() {
     let id = std::process::id();
     let pipe = Temporary(std::env::temp_dir().join(format!("verbena-keys-{id}-pipe")));
     let made = std::process::Command::new("mkfifo")
@@ -58,7 +58,7 @@ fn a_pipe_is_refused_without_waiting() {
 }
 
 #[test]
-fn a_file_that_others_can_read_is_refused() {
+fn key_file_readable_by_others_is_refused() {
     for mode in [0o640, 0o604, 0o660, 0o610, 0o644] {
         let file = Temporary::new(&format!("mode{mode:o}"), b"0123456789abcdef", mode);
         let error = file.load().unwrap_err();
@@ -73,7 +73,7 @@ fn a_file_that_others_can_read_is_refused() {
 }
 
 #[test]
-fn bad_files_are_refused_with_the_reason() {
+fn invalid_key_file_is_refused_with_reason() {
     let long = vec![b'x'; 1025];
     let many = b"0123456789abcdef\n".repeat(17);
     let huge = vec![b'\n'; 1 << 20];

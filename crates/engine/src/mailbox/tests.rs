@@ -45,7 +45,7 @@ fn blocked(engine: &Engine, cq: &crate::CompletionQueue) -> UdPair {
 }
 
 #[test]
-fn whoever_waits_for_room_goes_on() {
+fn blocked_sends_resume_when_socket_is_writable() {
     let mut config = Config::from_parts(None, core::iter::empty()).unwrap();
     config.set("device", "127.0.0.1").unwrap();
     let engine = Engine::new(config).unwrap();
@@ -71,7 +71,7 @@ fn whoever_waits_for_room_goes_on() {
 }
 
 #[test]
-fn without_room_in_the_system_it_tries_again_later() {
+fn failed_retry_pauses_then_resumes_blocked_sends() {
     let mut config = Config::from_parts(None, core::iter::empty()).unwrap();
     config.set("device", "127.0.0.1").unwrap();
     let engine = Engine::new(config).unwrap();

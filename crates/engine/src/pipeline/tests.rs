@@ -10,7 +10,7 @@ use crate::handler::HandlerOptions;
 
 /// E2: an event that could not be reported. Sleeping threads are woken, and new requests fail with the reason.
 #[test]
-fn an_adapter_that_is_down_says_so_and_can_be_shut_down() {
+fn failed_adapter_refuses_requests_and_shuts_down() {
     let config = Config::from_parts(None, core::iter::empty()).unwrap();
     let engine = Engine::new(config).unwrap();
     let cq = engine.create_cq(16).unwrap();

@@ -25,7 +25,7 @@ fn call(nonce: u64) -> Call {
 }
 
 #[test]
-fn who_knows_the_key_is_believed() {
+fn proof_needs_the_same_key() {
     let (key, other) = (Some(ONE), Some(TWO));
     for (mine, theirs, believed) in [
         (None, None, true),
@@ -46,7 +46,7 @@ fn who_knows_the_key_is_believed() {
 }
 
 #[test]
-fn the_key_that_proves_is_found_among_several() {
+fn proof_matches_one_of_several_keys() {
     let (old, both) = (keys([ONE]), keys([TWO, ONE]));
     let signed = sign_call(old.first(), call(3));
     let found = call_proven_by(&both, &signed).unwrap();
@@ -60,7 +60,7 @@ fn the_key_that_proves_is_found_among_several() {
 }
 
 #[test]
-fn a_request_and_its_reply_are_proven_with_their_words() {
+fn proof_covers_private_data_and_nonce() {
     let (ours, none) = (keys([ONE]), keys(None));
     let key = ours.first().unwrap();
     let request = sign_request(key, 5, b"hello");
@@ -88,7 +88,7 @@ fn a_request_and_its_reply_are_proven_with_their_words() {
 }
 
 #[test]
-fn every_word_counts() {
+fn proof_covers_every_byte_of_a_call() {
     let keys = keys([ONE]);
     let key = keys.first();
     let signed = sign_call(key, call(3));

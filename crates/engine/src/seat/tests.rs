@@ -29,7 +29,7 @@ fn few() -> FunctionOptions {
 }
 
 #[test]
-fn each_function_keeps_to_its_own_limits() {
+fn function_enforces_its_own_limits() {
     let physical = engine();
     let function = physical.add_function(&few()).unwrap();
     assert_eq!(function.config().name, "verbena0v1");
@@ -58,7 +58,7 @@ fn each_function_keeps_to_its_own_limits() {
 }
 
 #[test]
-fn more_than_is_left_is_refused_with_both_numbers() {
+fn exhausted_resources_are_reported_and_reusable() {
     let physical = engine();
     let large = FunctionOptions {
         regions: 1 << 20,
@@ -89,7 +89,7 @@ fn more_than_is_left_is_refused_with_both_numbers() {
 }
 
 #[test]
-fn a_function_that_cannot_be_leaves_nothing_behind() {
+fn refused_function_allocates_nothing() {
     let physical = engine();
     let left = physical.left().unwrap();
     let refuse = |options: FunctionOptions, part: &str| {
@@ -118,7 +118,7 @@ fn a_function_that_cannot_be_leaves_nothing_behind() {
 
 /// A function outlives the physical one's engine, and its end does not affect other functions.
 #[test]
-fn functions_end_one_by_one() {
+fn functions_end_independently() {
     let physical = engine();
     let (a, b) = (
         physical.add_function(&few()).unwrap(),
@@ -133,7 +133,7 @@ fn functions_end_one_by_one() {
 
 /// V1: objects of one function are rejected by another, where numbers alone would name something else.
 #[test]
-fn handles_of_one_engine_are_refused_by_another() {
+fn handles_of_another_function_are_refused() {
     let physical = engine();
     let function = physical.add_function(&few()).unwrap();
     let pd = function.function().allocate_pd().unwrap();

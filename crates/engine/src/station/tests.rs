@@ -7,7 +7,7 @@ fn first() -> u16 {
 }
 
 #[test]
-fn a_station_that_cannot_be_is_not_kept() {
+fn thread_that_fails_to_start_is_not_kept() {
     let (stations, core) = (Stations::default(), Weak::new());
     for processor in 4000..4100 {
         let refused = stations.at(&core, &[processor], Class::Normal);
@@ -24,7 +24,7 @@ fn a_station_that_cannot_be_is_not_kept() {
 
 /// A thread that found the station a moment before it ended must serve the signal itself.
 #[test]
-fn a_station_that_has_ended_takes_no_signal() {
+fn stopped_threads_take_no_signal() {
     let (stations, core) = (Stations::default(), Weak::new());
     let at = stations.at(&core, &[first()], Class::Normal).unwrap();
     let station = stations.get(at).unwrap();

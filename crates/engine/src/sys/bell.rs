@@ -98,7 +98,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_plain_bell_gives_all_rings_to_one_look() {
+    fn plain_doorbell_is_cleared_as_a_whole() {
         let bell = Bell::new().unwrap();
         assert_eq!(bell.clear(), 0);
         bell.ring();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counting_bell_gives_each_ring_once() {
+    fn counting_doorbell_gives_each_ring_once() {
         let bell = Bell::counting().unwrap();
         bell.ring();
         bell.ring();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_with_a_ring_or_in_time() {
+    fn doorbell_wait_ends_with_ring_or_timeout() {
         let bell = Arc::new(Bell::counting().unwrap());
         assert!(!bell.wait(Some(Duration::ZERO)).unwrap());
         let start = now();

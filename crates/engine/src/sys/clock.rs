@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_does_not_go_back() {
+    fn clock_is_monotonic() {
         let mut last = now();
         for _ in 0..1000 {
             let next = now();

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_looks_at_itself_runs() {
+    fn current_thread_is_runnable() {
         let seen = glance(thread_id()).unwrap();
         assert!(seen.runnable);
         let begun = std::time::Instant::now();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_waits_does_not() {
+    fn blocked_thread_is_not_runnable() {
         let ((say_id, hear_id), (say_end, hear_end)) = (channel(), channel::<()>());
         // A name that looks like the end of the name field.
         let name = std::thread::Builder::new().name("a) R (b".into());
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_no_answer() {
+    fn unknown_thread_has_no_state() {
         assert_eq!(glance(0), None);
     }
 }

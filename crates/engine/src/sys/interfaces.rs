@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_leads_to_its_interface() {
+    fn address_has_its_interface_index() {
         assert_eq!(interface_of(Ipv4Addr::LOCALHOST.into()).unwrap(), Some(1));
         let second = Ipv4Addr::new(127, 0, 0, 2);
         assert_eq!(interface_of(second.into()).unwrap(), Some(1));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_there() {
+    fn interfaces_include_loopback() {
         let all = interfaces().unwrap();
         let loopback = |i: &Interface| i.name == "lo" && i.ip == Ipv4Addr::LOCALHOST;
         assert!(all.iter().any(loopback), "{all:?}");

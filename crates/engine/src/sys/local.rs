@@ -107,7 +107,7 @@ mod tests {
     use std::os::unix::net::{SocketAddr, UnixStream};
 
     #[test]
-    fn visitors_are_known_and_sent_to_without_waiting() {
+    fn client_user_is_known_and_send_never_blocks() {
         let name = format!("verbena-test/{}", std::process::id());
         let local = Local::bind(&name).unwrap();
         assert!(Local::bind(&name).unwrap_err().is_in_use());

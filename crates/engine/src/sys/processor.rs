@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_settles_where_it_is_told() {
+    fn thread_is_pinned_to_its_processor() {
         let all = processors().unwrap();
         assert!(!all.is_empty());
         let last = *all.last().unwrap();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn anybody_may_be_prompt() {
+    fn short_slice_needs_no_privilege() {
         let policy = std::thread::spawn(|| {
             be_prompt().unwrap();
             // SAFETY: queries the policy of this thread; takes no pointer.
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn anybody_may_give_way() {
+    fn lower_priority_needs_no_privilege() {
         let worker = std::thread::spawn(|| {
             give_way(Courtesy::None).unwrap();
             give_way(Courtesy::Some).unwrap();

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_differ() {
+    fn random_numbers_differ() {
         assert_ne!(random_u64().unwrap(), random_u64().unwrap());
     }
 }

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_directory_that_is_safe_is_used() {
+    fn first_safe_directory_is_used() {
         let folder = Folder::new("first");
         let [open, link, file, good] = ["open", "link", "file", "good"].map(|n| folder.0.join(n));
         fs::create_dir(&open).unwrap();
@@ -185,7 +185,7 @@ mod tests {
 
     /// A directory that another user created first is passed over for the next candidate.
     #[test]
-    fn directories_of_strangers_are_passed_over() {
+    fn directories_of_other_users_are_skipped() {
         let folder = Folder::new("strangers");
         let [taken, good] = ["taken", "good"].map(|name| folder.0.join(name));
         fs::create_dir(&taken).unwrap();

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_has_a_name_and_no_signals() {
+    fn thread_has_a_name_and_blocked_signals() {
         let seen = spawn("verbena-shard", || {
             let name = std::thread::current().name().map(str::to_owned);
             let signals = [libc::SIGTERM, libc::SIGUSR1, libc::SIGSEGV, libc::SIGBUS];
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_maker_keeps_its_signals() {
+    fn spawning_thread_keeps_its_signal_mask() {
         let before = blocked(libc::SIGUSR2);
         spawn("verbena-shard", || ()).unwrap().join().unwrap();
         assert_eq!(blocked(libc::SIGUSR2), before);

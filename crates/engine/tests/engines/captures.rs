@@ -545,18 +545,18 @@ fn each(check: impl Fn(&str, usize, &Exchange)) {
 }
 
 #[test]
-fn every_initiator_is_served_by_our_listener() {
+fn listener_replays_every_captured_initiator() {
     each(against_our_listener);
 }
 
 #[test]
-fn every_responder_is_dialled_by_ours() {
+fn dialler_replays_every_captured_responder() {
     each(|_, _, exchange| against_our_dialler(exchange, peer_to_peer(exchange)));
 }
 
 /// We offer the peer-to-peer model unless configured otherwise; siw without it answers as if nothing had been offered.
 #[test]
-fn every_responder_is_dialled_with_our_usual_offer() {
+fn default_offer_works_with_every_captured_responder() {
     each(|name, _, exchange| {
         if exchange.request[17] == 2 {
             println!("{name} with our usual offer");

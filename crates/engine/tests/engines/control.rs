@@ -95,7 +95,7 @@ fn admit_on(a: &Side, b: &Side, qp: &QueuePair) {
 }
 
 #[test]
-fn a_write_posted_with_a_gigabyte_that_is_not_there_yet_completes_after_its_registration() {
+fn write_from_pending_gigabyte_completes_after_registration() {
     let (a, b) = pair(&[]);
     let control = a.engine.create_control(None, 16).unwrap();
     let len = 1 << 30;
@@ -113,7 +113,7 @@ fn a_write_posted_with_a_gigabyte_that_is_not_there_yet_completes_after_its_regi
 }
 
 #[test]
-fn only_the_queue_pair_that_needs_it_waits() {
+fn pending_memory_blocks_only_its_queue_pair() {
     let (a, b) = pair(&[]);
     let (c, d) = pair(&[]);
     // Another queue pair of the very same engine, with the same completion queue.
@@ -140,7 +140,7 @@ fn only_the_queue_pair_that_needs_it_waits() {
 }
 
 #[test]
-fn peers_wait_for_pending_memory_and_no_other_connection_does() {
+fn pending_target_delays_only_its_connection() {
     for settings in [[("crc", "off")], [("crc", "on")], [("extensions", "off")]] {
         let (a, b) = pair(&settings);
         // A second connection of the engine whose memory is pending.
@@ -177,7 +177,7 @@ fn peers_wait_for_pending_memory_and_no_other_connection_does() {
 }
 
 #[test]
-fn a_receive_into_pending_memory_is_filled_when_it_is_there() {
+fn receive_into_pending_memory_completes_after_registration() {
     let (a, b) = pair(&[]);
     let gate = close_gate(&b);
     let control = b.engine.create_control(None, 16).unwrap();
@@ -215,7 +215,7 @@ fn doomed(
 }
 
 #[test]
-fn a_registration_that_fails_fails_the_work_that_waits_on_both_sides() {
+fn failed_registration_fails_waiting_work() {
     for remote in [false, true] {
         let (a, b) = pair(&[]);
         let owner = if remote { &b } else { &a };
@@ -256,7 +256,7 @@ fn a_registration_that_fails_fails_the_work_that_waits_on_both_sides() {
 
 /// Requests in a control queue pair that is destroyed fail, and so does the work that waits for them.
 #[test]
-fn a_control_queue_that_is_dropped_fails_who_waits() {
+fn dropped_control_queue_fails_waiting_work() {
     let (a, b) = pair(&[]);
     let (gate_a, gate_b) = (close_gate(&a), close_gate(&b));
     let control = a.engine.create_control(None, 16).unwrap();
@@ -277,7 +277,7 @@ fn a_control_queue_that_is_dropped_fails_who_waits() {
 }
 
 #[test]
-fn memory_that_does_not_come_in_time_is_an_access_error() {
+fn memory_wait_timeout_is_an_access_error() {
     let (a, b) = pair(&[("memory_wait", "200ms")]);
     let gate = close_gate(&b);
     let control = b.engine.create_control(None, 16).unwrap();
@@ -302,7 +302,7 @@ fn memory_that_does_not_come_in_time_is_an_access_error() {
 }
 
 #[test]
-fn the_control_queue_completes_in_order_and_notifies() {
+fn control_queue_completes_in_order_and_notifies() {
     let side = Side::new(&[]);
     let cq = side.engine.create_cq(64).unwrap();
     let control = side.engine.create_control(Some(&cq), 64).unwrap();
@@ -327,7 +327,7 @@ fn the_control_queue_completes_in_order_and_notifies() {
 }
 
 #[test]
-fn an_engine_that_ends_tells_everybody_who_waits() {
+fn shutdown_completes_pending_registrations() {
     within(PATIENCE, || {
         let side = Side::new(&[]);
         let gate = close_gate(&side);
@@ -347,7 +347,7 @@ fn an_engine_that_ends_tells_everybody_who_waits() {
 
 /// No wake-up is lost in any order: thousands of registrations with a write directly after each.
 #[test]
-fn work_races_with_registrations() {
+fn work_races_with_registrations_without_lost_wakeups() {
     let (a, b) = pair(&[]);
     let control = a.engine.create_control(None, 1024).unwrap();
     let far = b.engine.create_control(None, 1024).unwrap();
@@ -366,7 +366,7 @@ fn work_races_with_registrations() {
 
 /// A completion callback may panic, as a handler may; the control thread continues.
 #[test]
-fn one_who_panics_when_told_holds_up_nobody() {
+fn panicking_callback_does_not_stop_control_queue() {
     let side = Side::new(&[]);
     let control = side.engine.create_control(None, 8).unwrap();
     let panics = |_| panic!("on purpose");

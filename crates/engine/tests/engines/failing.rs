@@ -56,7 +56,7 @@ fn readable(fd: impl AsFd + Send + 'static) -> Receiver<()> {
 }
 
 #[test]
-fn a_panic_flushes_tells_and_wakes() {
+fn panic_flushes_work_and_wakes_waiters() {
     for kind in KINDS {
         within(3 * PATIENCE, move || panics(kind));
     }
@@ -128,7 +128,7 @@ const RECEIVE: verbena_nic::ReceiveWr<'static> = verbena_nic::ReceiveWr {
 
 /// Other engines of the process, and other functions of the adapter, have threads of their own.
 #[test]
-fn a_panic_leaves_other_engines_alone() {
+fn panic_does_not_affect_other_engines() {
     let (a, b, c) = (side(), Side::new(&[]), Side::new(&[]));
     join(&b, &c);
     a.engine.provoke_panic(OwnThread::Shard).unwrap();
@@ -141,7 +141,7 @@ fn a_panic_leaves_other_engines_alone() {
 
 /// Requests in control queue pairs complete, whichever thread panicked.
 #[test]
-fn a_panic_ends_queued_registrations() {
+fn panic_completes_queued_registrations() {
     for kind in KINDS {
         let a = side();
         let control = a.engine.create_control(None, 8).unwrap();
@@ -173,7 +173,7 @@ type End = fn(&Engine);
 
 /// Posted work of every kind of queue pair is flushed, and one event reports the end, however the engine ends (N8, E2).
 #[test]
-fn every_end_covers_every_queue_pair() {
+fn every_shutdown_flushes_every_queue_pair_kind() {
     let ends: [(&str, End); 3] = [
         ("N8", |engine| {
             let ended = engine.shut_down(Duration::from_millis(50)).unwrap();

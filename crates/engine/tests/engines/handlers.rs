@@ -42,7 +42,7 @@ fn drain(side: &Side) {
 }
 
 #[test]
-fn handlers_are_registered_up_to_the_limit_and_cleared() {
+fn handlers_are_limited_and_ids_reused() {
     let engine = Engine::new(config(&[("handlers", "3")])).unwrap();
     assert_eq!(engine.handler_limit(), 3);
     let one = || engine.set_handler(&HandlerOptions::default());
@@ -62,7 +62,7 @@ fn handlers_are_registered_up_to_the_limit_and_cleared() {
 
 /// N2, N5: more handlers than the flat map has vectors, each with a vector of its own.
 #[test]
-fn there_can_be_more_handlers_than_the_flat_map_has_vectors() {
+fn handlers_may_outnumber_flat_map_vectors() {
     let (a, b) = (Side::new(&[]), Side::new(&[("handlers", "1024")]));
     assert_eq!(b.engine.handler_limit(), 1024);
     let (tell, told) = mpsc::channel();
@@ -87,7 +87,7 @@ fn there_can_be_more_handlers_than_the_flat_map_has_vectors() {
 }
 
 #[test]
-fn what_cannot_be_is_said_and_changes_nothing() {
+fn invalid_handler_calls_change_nothing() {
     let side = Side::new(&[("handlers", "2")]);
     let engine = &side.engine;
     let nobody = HandlerId(1);
@@ -145,7 +145,7 @@ fn what_cannot_be_is_said_and_changes_nothing() {
 }
 
 #[test]
-fn a_handler_hears_of_its_queue_and_why() {
+fn handler_receives_queue_and_reason() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let (options, told) = told();
     let id = b.engine.set_handler(&options).unwrap();
@@ -174,7 +174,7 @@ fn a_handler_hears_of_its_queue_and_why() {
 
 /// E10: fewer vectors than requested, more, or none: handlers are called all the same.
 #[test]
-fn however_many_vectors_are_granted_everybody_is_told() {
+fn handlers_work_with_any_vector_count() {
     for granted in ["0", "1", "2", "4", "256"] {
         let (a, b) = (
             Side::new(&[]),
@@ -204,7 +204,7 @@ fn however_many_vectors_are_granted_everybody_is_told() {
 
 /// N1: the answer of a query.
 #[test]
-fn a_query_answers_with_queues_handlers_and_ports() {
+fn query_reports_handlers_and_addresses() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let id = b.engine.set_handler(&HandlerOptions::default()).unwrap();
     let info = b.qp.query().unwrap();
@@ -222,7 +222,7 @@ fn a_query_answers_with_queues_handlers_and_ports() {
 }
 
 #[test]
-fn a_request_may_ask_for_its_own_notification() {
+fn notify_flag_requests_a_notification() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let (options, told) = told();
     let id = a.engine.set_handler(&options).unwrap();
@@ -246,7 +246,7 @@ fn a_request_may_ask_for_its_own_notification() {
 }
 
 #[test]
-fn a_pinned_handler_runs_on_its_processors_alone() {
+fn pinned_handler_runs_only_on_its_processors() {
     let allowed = sys::processors().unwrap();
     for place in [
         vec![allowed[0]],
@@ -280,7 +280,7 @@ fn a_pinned_handler_runs_on_its_processors_alone() {
 
 /// N4, E11: queues change handlers, and handlers their place and class, during notifications.
 #[test]
-fn nothing_is_lost_or_doubled_while_everything_moves() {
+fn no_notification_is_lost_or_doubled_during_moves() {
     const ROUNDS: u32 = 1000;
     let (a, b) = (Side::new(&[]), Side::new(&[("handlers", "4")]));
     let heard = Arc::new(AtomicU32::new(0));
@@ -343,7 +343,7 @@ fn nothing_is_lost_or_doubled_while_everything_moves() {
 }
 
 #[test]
-fn a_detached_queue_keeps_its_notification() {
+fn detached_queue_keeps_its_notification() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let (options, told) = told();
     let id = b.engine.set_handler(&options).unwrap();
@@ -369,7 +369,7 @@ fn a_detached_queue_keeps_its_notification() {
 }
 
 #[test]
-fn many_queues_share_a_handler_and_each_is_named() {
+fn shared_handler_is_called_once_per_queue() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let (options, told) = told();
     let id = b.engine.set_handler(&options).unwrap();
@@ -416,7 +416,7 @@ fn many_queues_share_a_handler_and_each_is_named() {
 }
 
 #[test]
-fn a_handler_that_panics_harms_nobody() {
+fn panicking_handler_is_called_again() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let processor = sys::processors().unwrap()[0];
     for place in [Place::Anywhere, Place::Processors(vec![processor])] {
@@ -446,7 +446,7 @@ fn a_handler_that_panics_harms_nobody() {
 
 /// N6: a handler of the latency class does not wait for bulk handlers on its processor, however many there are.
 #[test]
-fn a_saturated_processor_serves_the_latency_class_first() {
+fn latency_class_runs_on_a_saturated_processor() {
     let (a, b) = (Side::new(&[]), Side::new(&[("handlers", "2")]));
     let processor = *sys::processors().unwrap().last().unwrap();
     let place = Place::Processors(vec![processor]);
@@ -490,7 +490,7 @@ fn a_saturated_processor_serves_the_latency_class_first() {
 }
 
 #[test]
-fn moderation_tells_less_often_and_never_too_late() {
+fn moderation_delays_notifications_within_its_limit() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let (options, told) = told();
     let hold = Hold::new(64, Duration::from_millis(50)).unwrap();
@@ -514,7 +514,7 @@ fn moderation_tells_less_often_and_never_too_late() {
 }
 
 #[test]
-fn an_observer_sees_what_is_injected() {
+fn observer_sees_injected_causes() {
     let side = Side::new(&[]);
     let (tell, told) = mpsc::channel();
     let tell = Mutex::new(tell);
@@ -548,7 +548,7 @@ fn an_observer_sees_what_is_injected() {
 
 /// N8: shutdown completes or flushes all work.
 #[test]
-fn shutting_down_finishes_or_flushes_and_tells() {
+fn shutdown_finishes_or_flushes_and_notifies() {
     for finishes in [true, false] {
         let (a, b) = (Side::new(&[]), Side::new(&[]));
         let (options, told) = told();

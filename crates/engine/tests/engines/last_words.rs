@@ -49,7 +49,7 @@ fn press(a: &Side, b: &Side, mut bad: Option<u64>) -> Vec<(u64, Status)> {
 
 /// docs/connections.md: the requester learns which request failed, and why, under full load.
 #[test]
-fn a_terminate_reaches_a_peer_that_sends_as_hard_as_it_can() {
+fn terminate_reaches_a_peer_under_full_load() {
     within(LIMIT, || {
         for round in 0..20_u64 {
             let crc = if round % 2 == 0 { "on" } else { "off" };
@@ -68,7 +68,7 @@ fn a_terminate_reaches_a_peer_that_sends_as_hard_as_it_can() {
 /// The other end moves to the error state in the middle of a stream: as on InfiniBand it sends no Terminate, and it ends after a
 /// whole frame.
 #[test]
-fn who_gives_up_goes_without_a_word() {
+fn error_state_sends_no_terminate() {
     within(LIMIT, || {
         for round in 0..20_u64 {
             let (a, b) = pair(&[("crc", if round % 2 == 0 { "on" } else { "off" })]);
@@ -86,7 +86,7 @@ fn who_gives_up_goes_without_a_word() {
 
 /// A completion queue that overflows fails its queue pairs, and the peers learn of it.
 #[test]
-fn a_queue_that_overflows_is_told_to_the_peer() {
+fn cq_overflow_is_reported_to_peers() {
     let (a, b) = pair(&[]);
     let full = b.engine.create_cq(2).unwrap();
     let qp = crate::common::make_qp(&b.engine, &full, b.pd);
@@ -126,7 +126,7 @@ fn a_queue_that_overflows_is_told_to_the_peer() {
 
 /// Flags, counters and rings may change while they are sent. That is legal, and the checksum must match the sent bytes.
 #[test]
-fn words_that_change_while_they_are_sent_break_nothing() {
+fn memory_changed_during_transmission_breaks_nothing() {
     within(LIMIT, || {
         for crc in ["on", "off"] {
             let (a, b) = pair(&[("crc", crc)]);

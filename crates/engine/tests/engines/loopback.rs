@@ -56,7 +56,7 @@ fn every_operation_carries_its_bytes() {
 
 /// One-sided operations continue while the target's program sleeps.
 #[test]
-fn the_target_need_not_call_anything() {
+fn one_sided_operations_need_no_target_call() {
     let (a, b) = pair(&[]);
     for id in 0..200 {
         let remote = b.remote(0);
@@ -73,7 +73,7 @@ fn the_target_need_not_call_anything() {
 
 /// M20: with checksums off only headers and trailers pass through a buffer.
 #[test]
-fn a_long_write_is_not_copied() {
+fn long_write_bypasses_the_stage() {
     let (a, b) = pair(&[("crc", "off")]);
     let write = SendOp::Write {
         remote: b.remote(0),
@@ -92,7 +92,7 @@ fn a_long_write_is_not_copied() {
 }
 
 #[test]
-fn an_armed_queue_tells_and_a_sleeper_wakes() {
+fn armed_queue_notifies_its_listener() {
     let (a, b) = pair(&[]);
     let (wake, woken) = mpsc::channel();
     b.cq.listen(Some(std::sync::Arc::new(move || wake.send(()).unwrap())));
@@ -107,7 +107,7 @@ fn an_armed_queue_tells_and_a_sleeper_wakes() {
 }
 
 #[test]
-fn a_bad_write_ends_both_sides_with_the_right_words() {
+fn bad_write_fails_both_sides() {
     let (a, b) = pair(&[]);
     let mut remote = b.remote(0);
     remote.stag = verbena_wire::Stag::new(0xdead_0000);
@@ -132,7 +132,7 @@ fn a_bad_write_ends_both_sides_with_the_right_words() {
 }
 
 #[test]
-fn a_peer_that_is_destroyed_is_noticed_by_work_alone() {
+fn destroyed_peer_fails_only_new_requests() {
     let (a, b) = pair(&[]);
     drop(b.qp);
     std::thread::sleep(Duration::from_millis(50));
@@ -142,7 +142,7 @@ fn a_peer_that_is_destroyed_is_noticed_by_work_alone() {
 }
 
 #[test]
-fn a_receive_that_comes_late_is_waited_for() {
+fn late_receive_is_waited_for_with_rnr() {
     let (a, b) = pair(&[]);
     a.post(1, SEND, &[a.sge(0, 8)]);
     std::thread::sleep(Duration::from_millis(20));
@@ -154,7 +154,7 @@ fn a_receive_that_comes_late_is_waited_for() {
 
 /// A standard peer cannot be asked to send again: its bytes wait in the socket.
 #[test]
-fn a_standard_peer_is_kept_waiting_for_a_late_receive() {
+fn standard_peer_waits_for_a_late_receive() {
     let (a, b) = pair(&[("extensions", "off")]);
     for id in 0..20 {
         a.post(id, SEND, &[a.sge(0, 60_000)]);
@@ -168,7 +168,7 @@ fn a_standard_peer_is_kept_waiting_for_a_late_receive() {
 }
 
 #[test]
-fn who_says_no_is_heard_and_so_is_nobody() {
+fn rejected_and_unreachable_connects_report_errors() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let door = b.engine.listen(loopback(), 4).unwrap();
     let (done, told) = mpsc::channel();
@@ -190,7 +190,7 @@ fn who_says_no_is_heard_and_so_is_nobody() {
 }
 
 #[test]
-fn who_listens_a_moment_later_is_reached() {
+fn connect_reaches_a_late_listener() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let to = b.engine.listen(loopback(), 4).unwrap().local().unwrap();
     let (done, told) = mpsc::channel();
@@ -205,7 +205,7 @@ fn who_listens_a_moment_later_is_reached() {
 }
 
 #[test]
-fn ten_peers_on_one_queue() {
+fn ten_peers_share_one_completion_queue() {
     let b = Side::new(&[]);
     let sides: Vec<_> = (0..10).map(|_| Side::new(&[])).collect();
     let peers: Vec<_> = sides
@@ -243,7 +243,7 @@ fn ten_peers_on_one_queue() {
 }
 
 #[test]
-fn who_is_connected_is_not_connected_again() {
+fn connected_queue_pair_refuses_to_connect() {
     let (a, b) = pair(&[]);
     assert!(try_join(&a, &b, b"", b"").is_err(), "connected already");
 }

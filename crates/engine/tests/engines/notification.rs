@@ -14,7 +14,7 @@ use verbena_nic::{Arm, QpState, Wc};
 
 /// Service is round robin: an event queue that never empties does not block others (docs/events.md).
 #[test]
-fn a_queue_that_never_empties_gives_others_their_turn() {
+fn busy_event_queue_does_not_starve_others() {
     let engine = Arc::new(Engine::new(config(&[])).unwrap());
     let (again, seen, others) = (
         Arc::downgrade(&engine),
@@ -64,7 +64,7 @@ impl Drop for Grudge {
 }
 
 #[test]
-fn what_a_handler_held_may_panic_when_it_is_let_go_of() {
+fn handler_state_may_panic_when_dropped() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     join(&a, &b);
     let (came, comes) = mpsc::channel();
@@ -105,7 +105,7 @@ fn what_a_handler_held_may_panic_when_it_is_let_go_of() {
 
 /// N8: a moderated notification is delivered after a shutdown, too, when no timer runs any more.
 #[test]
-fn a_moderated_notification_after_a_shutdown_is_told() {
+fn moderated_notification_is_delivered_after_shutdown() {
     let side = Side::new(&[]);
     let (tell, told) = mpsc::channel();
     let tell = Mutex::new(tell);
@@ -142,7 +142,7 @@ fn a_moderated_notification_after_a_shutdown_is_told() {
 
 /// Events queue up behind a callback that does not return: there is room for some millions before the adapter fails (E2).
 #[test]
-fn millions_of_events_wait_for_one_who_does_not_let_go() {
+fn millions_of_events_queue_behind_a_callback() {
     const MANY: u32 = 3_000_000;
     let engine = Arc::new(Engine::new(config(&[])).unwrap());
     let (again, seen) = (Arc::downgrade(&engine), Arc::new(AtomicU32::new(0)));
@@ -162,7 +162,7 @@ fn millions_of_events_wait_for_one_who_does_not_let_go() {
 }
 
 #[test]
-fn a_hold_that_makes_no_sense_is_refused_and_changes_nothing() {
+fn invalid_hold_is_refused() {
     let engine = Engine::new(config(&[("handlers", "1")])).unwrap();
     let hold = Hold {
         count: 5,
@@ -181,7 +181,7 @@ fn a_hold_that_makes_no_sense_is_refused_and_changes_nothing() {
 
 /// A callback for the result of a connect, or for a new request, may panic: it runs on a thread that serves other connections.
 #[test]
-fn one_who_panics_when_a_connection_ends_or_begins_harms_nobody() {
+fn panicking_connection_callbacks_do_not_stop_service() {
     crate::common::within(PATIENCE * 3, panicking_at_connections);
 }
 
@@ -223,7 +223,7 @@ fn panicking_at_connections() {
 }
 
 #[test]
-fn a_handler_that_never_returns_does_not_keep_the_adapter_from_ending() {
+fn blocked_handler_does_not_prevent_shutdown() {
     let side = Side::new(&[("linger", "200ms")]);
     let processor = sys::processors().unwrap()[0];
     let (began, release) = (

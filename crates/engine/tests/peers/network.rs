@@ -128,8 +128,8 @@ fn exchange(a: &Side, b: &Side, id: u64) {
 
 /// With the defaults: what is sent meanwhile arrives, and idle connections stay.
 #[test]
-fn a_pause_of_two_seconds_kills_nothing() {
-    space::privileged("network::a_pause_of_two_seconds_kills_nothing", || {
+fn two_second_outage_breaks_no_connection() {
+    space::privileged("network::two_second_outage_breaks_no_connection", || {
         let cable = Cable::new();
         let pairs: Vec<_> = KINDS
             .iter()
@@ -174,8 +174,8 @@ pub(crate) fn is_told(side: &Side) -> bool {
 
 /// A host that is gone sends nothing: senders, receivers and idle peers notice in bounded time.
 #[test]
-fn a_vanished_host_is_noticed_by_every_role() {
-    space::privileged("network::a_vanished_host_is_noticed_by_every_role", || {
+fn vanished_host_is_noticed_by_every_role() {
+    space::privileged("network::vanished_host_is_noticed_by_every_role", || {
         let cable = Cable::new();
         let settings = [("dead_after", "1s"), ("keep_alive", "2s")];
         let roles: Vec<_> = KINDS
@@ -220,9 +220,9 @@ fn a_vanished_host_is_noticed_by_every_role() {
 
 /// The peer's TCP owes nothing, since it has acknowledged the request; its only shard is blocked by a handler.
 #[test]
-fn a_taken_request_fails_when_its_host_vanishes() {
+fn acknowledged_request_fails_when_its_host_vanishes() {
     space::privileged(
-        "network::a_taken_request_fails_when_its_host_vanishes",
+        "network::acknowledged_request_fails_when_its_host_vanishes",
         || {
             let cable = Cable::new();
             let settings = [("dead_after", "1s"), ("shards", "1")];
@@ -256,8 +256,8 @@ fn a_taken_request_fails_when_its_host_vanishes() {
 
 /// With and without requests in flight.
 #[test]
-fn a_vanished_iscsi_target_is_noticed() {
-    space::privileged("network::a_vanished_iscsi_target_is_noticed", || {
+fn vanished_iscsi_target_is_noticed() {
+    space::privileged("network::vanished_iscsi_target_is_noticed", || {
         let cable = Cable::new();
         let settings = [("device", ADDRESSES[0]), ("keep_alive", "2s")];
         let a = cable.ends[0].run(|| side(&settings, QpType::Rc));

@@ -34,7 +34,7 @@ fn accept_all(door: &Listening, side: &Side, stop: &AtomicBool) {
 
 /// A cut anywhere in the startup, in both directions, is noticed at once, and other connections continue.
 #[test]
-fn a_startup_cut_anywhere_ends_at_once() {
+fn startup_cut_anywhere_fails_at_once() {
     let _alone = alone();
     let settings = [
         &psk(ONE)[1..],
@@ -95,7 +95,7 @@ fn client_hello() -> Vec<u8> {
 }
 
 #[test]
-fn hostile_handshakes_are_answered_and_closed() {
+fn hostile_handshakes_are_closed() {
     let _alone = alone();
     let b = with(ONE);
     let door = b.engine.listen(loopback(), 16).unwrap();
@@ -144,7 +144,7 @@ fn hostile_handshakes_are_answered_and_closed() {
 
 /// The bound that docs/connections.md states: each connection has sent its ClientHello, and most of a further record.
 #[test]
-fn an_unauthenticated_connection_is_bounded() {
+fn unauthenticated_tls_connection_memory_is_bounded() {
     const MANY: usize = 200;
     const STATED: usize = 48 << 10;
     let _alone = alone();
@@ -185,7 +185,7 @@ fn has_nothing(side: &Side) -> bool {
 }
 
 #[test]
-fn a_changed_record_ends_the_connection_undelivered() {
+fn changed_record_is_not_delivered() {
     let _alone = alone();
     for (way, ahead) in [(0, 3), (0, 5), (0, 40), (1, 6)] {
         let (a, b) = (with(ONE), with(ONE));
@@ -215,7 +215,7 @@ fn a_changed_record_ends_the_connection_undelivered() {
 
 /// An attacker on the path can acknowledge bytes by TCP and end the connection: nothing is inferred from either.
 #[test]
-fn a_forged_end_completes_nothing() {
+fn forged_end_completes_nothing() {
     let _alone = alone();
     for attack in [Attack::Cut, Attack::Swallow] {
         let (a, b) = (with(ONE), with(ONE));
@@ -236,7 +236,7 @@ fn a_forged_end_completes_nothing() {
 }
 
 #[test]
-fn an_orderly_close_is_no_failure() {
+fn orderly_close_is_no_failure() {
     let _alone = alone();
     let (a, b) = (with(ONE), with(ONE));
     let relay = join_through(&a, &b);

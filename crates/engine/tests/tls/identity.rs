@@ -41,7 +41,7 @@ fn refused(a: &Side, b: &Side) -> (TlsError, RefusedBy, String) {
 }
 
 #[test]
-fn another_key_is_refused() {
+fn different_key_is_refused() {
     let _alone = alone();
     let (cause, by, words) = refused(&with(ONE), &with(TWO));
     assert!(matches!(cause, TlsError::Stranger(_)), "{cause}");
@@ -51,7 +51,7 @@ fn another_key_is_refused() {
 }
 
 #[test]
-fn a_dialer_without_tls_is_refused() {
+fn initiator_without_tls_is_refused() {
     let _alone = alone();
     let plain = Side::new(&psk(ONE)[..2]);
     let (cause, by, words) = refused(&plain, &with(ONE));
@@ -62,7 +62,7 @@ fn a_dialer_without_tls_is_refused() {
 }
 
 #[test]
-fn a_listener_without_tls_is_not_believed() {
+fn listener_without_tls_is_refused() {
     let _alone = alone();
     let plain = Side::new(&psk(ONE)[..2]);
     let (cause, by, words) = refused(&with(ONE), &plain);
@@ -86,7 +86,7 @@ fn a_listener_without_tls_is_not_believed() {
 
 /// The steps of docs/connections.md: after each, every pair of hosts that did or did not take it connects both ways.
 #[test]
-fn keys_are_exchanged_without_an_interruption() {
+fn key_rotation_interrupts_no_connection() {
     let _alone = alone();
     let files = Folder::new("rotation");
     let steps = [&[ONE][..], &[ONE, TWO], &[TWO, ONE], &[TWO]].map(|keys| {
@@ -173,7 +173,7 @@ impl Authority {
 }
 
 #[test]
-fn certificates_of_one_authority_meet() {
+fn certificates_of_one_authority_connect() {
     let _alone = alone();
     let (files, ca) = (Folder::new("one"), Authority::new());
     let a = ca.side(&files, "a.example", 2100, &ca);
@@ -200,7 +200,7 @@ fn certificates_of_another_authority_are_refused() {
 }
 
 #[test]
-fn certificates_that_have_expired_are_refused() {
+fn expired_certificates_are_refused() {
     let _alone = alone();
     let (files, ca) = (Folder::new("expired"), Authority::new());
     let a = ca.side(&files, "a", 2100, &ca);
@@ -212,7 +212,7 @@ fn certificates_that_have_expired_are_refused() {
 }
 
 #[test]
-fn a_key_and_a_certificate_do_not_meet() {
+fn psk_and_certificate_do_not_connect() {
     let _alone = alone();
     let (files, ca) = (Folder::new("mixed"), Authority::new());
     let certified = ca.side(&files, "a", 2100, &ca);
@@ -223,7 +223,7 @@ fn a_key_and_a_certificate_do_not_meet() {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_errors_at_start() {
+fn unusable_tls_files_are_refused_at_start() {
     let files = Folder::new("files");
     let ca = Authority::new();
     let key = files.file("key", &KeyPair::generate().unwrap().serialize_pem(), 0o644);

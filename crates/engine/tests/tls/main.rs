@@ -60,7 +60,7 @@ fn transfer(a: &Side, b: &Side) {
 }
 
 #[test]
-fn sides_with_the_same_key_transfer_everything() {
+fn same_key_transfers_over_tls() {
     let _alone = alone();
     let (a, b) = (with(ONE), with(ONE));
     try_join(&a, &b, &[7; 200], b"welcome").unwrap();
@@ -70,7 +70,7 @@ fn sides_with_the_same_key_transfer_everything() {
 
 /// Socket buffers that take less than a record at a time, full in both directions at once.
 #[test]
-fn full_sockets_lose_nothing() {
+fn full_sockets_lose_no_tls_bytes() {
     let _alone = alone();
     let settings = [&psk(ONE)[..], &[("buffers", "32768")]].concat();
     let (a, b) = (Side::new(&settings), Side::new(&settings));
@@ -98,7 +98,7 @@ fn full_sockets_lose_nothing() {
 
 /// The last bytes of a message wait for room while the sender polls and has nothing else to send.
 #[test]
-fn bytes_that_found_no_room_leave_later() {
+fn unsent_bytes_leave_when_there_is_room() {
     let _alone = alone();
     let settings = [&psk(ONE)[..], &[("buffers", "32768")]].concat();
     let (a, b) = (Side::new(&settings), Side::new(&settings));
@@ -124,7 +124,7 @@ fn bytes_that_found_no_room_leave_later() {
 }
 
 #[test]
-fn the_wire_shows_nothing_of_the_payload() {
+fn tls_hides_the_payload_on_the_wire() {
     let _alone = alone();
     let secret = b"this must not be seen by a host between the two";
     for (settings, visible) in [(&psk(ONE)[..], false), (&psk(ONE)[..2], true)] {
@@ -147,7 +147,7 @@ fn the_wire_shows_nothing_of_the_payload() {
 }
 
 #[test]
-fn encrypted_connections_do_not_move() {
+fn encrypted_connections_cannot_be_handed_over() {
     let _alone = alone();
     let (a, b) = (with(ONE), with(ONE));
     join(&a, &b);
@@ -169,7 +169,7 @@ fn datagrams_are_refused_with_tls() {
 }
 
 #[test]
-fn tls_without_what_it_needs_is_refused() {
+fn tls_without_credentials_is_refused() {
     for (settings, wanted) in [
         (&[("tls", "psk")][..], "key or key_file"),
         (&[("tls", "cert")], "tls_cert, tls_key and tls_ca"),

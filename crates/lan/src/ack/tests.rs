@@ -85,7 +85,7 @@ impl Made {
 }
 
 #[test]
-fn one_that_acknowledges_more_outdates_the_one_before() {
+fn higher_acknowledgement_outdates_lower_one() {
     let later = Made {
         ack: 65_260,
         window: 100,
@@ -99,7 +99,7 @@ fn one_that_acknowledges_more_outdates_the_one_before() {
 }
 
 #[test]
-fn numbers_go_round() {
+fn acknowledgement_and_timestamp_numbers_wrap() {
     let at = |ack| Made { ack, ..PLAIN }.ack().unwrap();
     assert!(at(3).outdates(&at(u32::MAX - 3)));
     assert!(!at(u32::MAX - 3).outdates(&at(3)));
@@ -118,7 +118,7 @@ fn numbers_go_round() {
 }
 
 #[test]
-fn the_same_number_again_tells_of_a_gap_and_is_sent() {
+fn duplicate_ack_and_window_update_are_kept() {
     assert!(!PLAIN.outdates_plain());
     // RFC 5681, 2: a window update alone must not be dropped either.
     let window = Made {
@@ -129,7 +129,7 @@ fn the_same_number_again_tells_of_a_gap_and_is_sent() {
 }
 
 #[test]
-fn whatever_else_is_said_is_sent() {
+fn acks_that_differ_otherwise_are_kept() {
     let more = |made: Made| Made { ack: 200, ..made };
     // Another sequence number: data was sent in between.
     assert!(!more(Made { seq: 6, ..PLAIN }).outdates_plain());
@@ -154,7 +154,7 @@ fn whatever_else_is_said_is_sent() {
 }
 
 #[test]
-fn flags_data_and_other_options_make_it_no_mere_acknowledgement() {
+fn flags_data_or_options_make_no_pure_ack() {
     for flags in 0..=u8::MAX {
         let made = Made { flags, ..PLAIN };
         assert_eq!(made.ack().is_some(), flags == ONLY_ACK, "{flags:#x}");
@@ -186,7 +186,7 @@ fn flags_data_and_other_options_make_it_no_mere_acknowledgement() {
 }
 
 #[test]
-fn all_that_are_recognised_are_so_with_padding_and_tags() {
+fn pure_acks_are_recognised_with_padding_and_tags() {
     for (tags, v6) in [(0, false), (1, false), (2, false), (0, true), (2, true)] {
         for stamps in [None, Some((1, 2))] {
             let made = |ack| Made {
@@ -211,7 +211,7 @@ fn all_that_are_recognised_are_so_with_padding_and_tags() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_judged_without_a_crash(
+    fn arbitrary_bytes_are_judged_without_panic(
         mut frame in proptest::collection::vec(any::<u8>(), 0..120),
         real in any::<bool>(),
         at in 0..66_usize,
@@ -232,7 +232,7 @@ proptest! {
     }
 
     #[test]
-    fn a_frame_cut_short_is_none(len in 0..66_usize) {
+    fn truncated_frame_is_no_ack(len in 0..66_usize) {
         prop_assert_eq!(Ack::of(&PLAIN.frame()[..len]), None);
     }
 }

@@ -16,14 +16,14 @@ fn slowly(bytes: &[u8]) -> u16 {
 }
 
 #[test]
-fn the_example_of_rfc_1071() {
+fn sum_matches_rfc_1071_example() {
     // RFC 1071, 3: the sum is ddf2 before it is complemented.
     let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
     assert_eq!(Sum::default().with(&bytes).finish(), !0xddf2);
 }
 
 #[test]
-fn an_ipv4_header_of_the_wild() {
+fn sum_matches_known_ipv4_header() {
     let header = [
         0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0x00, 0x01,
         0xc0, 0xa8, 0x00, 0xc7,
@@ -32,7 +32,7 @@ fn an_ipv4_header_of_the_wild() {
 }
 
 #[test]
-fn a_place_outside_is_refused() {
+fn checksum_field_outside_frame_is_refused() {
     let mut frame = [0; 20];
     for (start, offset) in [(20, 0), (19, 0), (0, 19), (10, 9), (u16::MAX, u16::MAX)] {
         let refused = Err(Unfit::Checksum {
@@ -52,7 +52,7 @@ fn a_place_outside_is_refused() {
 }
 
 #[test]
-fn zero_is_written_as_its_equal() {
+fn zero_checksum_is_written_as_all_ones() {
     let mut frame = [0xff, 0xff, 0, 0];
     let partial = Partial {
         start: 0,
@@ -64,7 +64,7 @@ fn zero_is_written_as_its_equal() {
 
 proptest! {
     #[test]
-    fn quick_is_as_slow(bytes in prop::collection::vec(any::<u8>(), 0..200), split in 0usize..200) {
+    fn fast_sum_equals_reference_sum(bytes in prop::collection::vec(any::<u8>(), 0..200), split in 0usize..200) {
         prop_assert_eq!(Sum::default().with(&bytes).finish(), slowly(&bytes));
         let (a, b) = bytes.split_at((split & !1).min(bytes.len() & !1));
         prop_assert_eq!(Sum::default().with(a).with(b).finish(), slowly(&bytes));
@@ -72,7 +72,7 @@ proptest! {
 
     /// Completing a partial sum gives the whole sum and changes nothing else.
     #[test]
-    fn complete_is_right(
+    fn complete_writes_the_whole_checksum(
         before in prop::collection::vec(any::<u8>(), 2..200),
         start in 0u16..200,
         offset in 0u16..200,

@@ -126,7 +126,7 @@ fn be16(bytes: &[u8], at: usize) -> usize {
 }
 
 #[test]
-fn a_known_frame_byte_by_byte() {
+fn known_frame_is_segmented_byte_exact() {
     let pieces = plain(true, 5).cut(3).unwrap();
     #[rustfmt::skip]
     let first = [
@@ -146,7 +146,7 @@ fn a_known_frame_byte_by_byte() {
 }
 
 #[test]
-fn flags_belong_to_the_first_or_the_last() {
+fn cwr_marks_first_piece_fin_and_psh_last() {
     let mut recipe = plain(true, 9);
     // CWR, ECE, ACK, PSH, FIN.
     recipe.flags = 0xd9;
@@ -162,7 +162,7 @@ fn no_payload_is_one_frame() {
 }
 
 #[test]
-fn a_frame_that_is_not_what_is_said_is_refused_before_the_first_piece() {
+fn invalid_frame_is_refused_before_first_piece() {
     let recipe = plain(true, 100);
     let made = recipe.make();
     let partial = recipe.partial(&made);
@@ -217,7 +217,7 @@ fn a_frame_that_is_not_what_is_said_is_refused_before_the_first_piece() {
 }
 
 #[test]
-fn a_hostile_size_makes_few_frames() {
+fn number_of_pieces_is_limited() {
     let most = MOST_PIECES;
     let (payload, size) = (65_000, 63);
     let refused = plain(true, payload).cut(size);
@@ -234,7 +234,7 @@ fn a_hostile_size_makes_few_frames() {
 }
 
 #[test]
-fn what_the_receiver_takes_passes_untouched() {
+fn frames_matching_receiver_offloads_pass_unchanged() {
     let recipe = plain(true, 100);
     let made = recipe.make();
     let vnet = Vnet {
@@ -316,7 +316,7 @@ impl core::fmt::Debug for Recipe {
 proptest! {
     /// Every piece is correct by itself, and together they are the whole payload.
     #[test]
-    fn pieces_are_right_and_whole(recipe in recipe(), size in 8u16..2000) {
+    fn pieces_are_valid_and_cover_the_payload(recipe in recipe(), size in 8u16..2000) {
         let made = recipe.make();
         let (ip, above, headers) = (14 + 4 * recipe.tags, made.above, made.headers);
         let pieces = recipe.cut(size).unwrap();
@@ -352,7 +352,7 @@ proptest! {
 
     /// Random changes to a frame: no panic, and no piece is produced before an error.
     #[test]
-    fn hostile_frames_do_no_harm(
+    fn mutated_frames_yield_pieces_or_an_error(
         recipe in recipe(), bends in prop::collection::vec((0usize..100, any::<u8>()), 0..6),
         end in 0usize..4000, size: u16, kind in 0usize..3,
     ) {

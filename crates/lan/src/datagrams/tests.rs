@@ -22,7 +22,7 @@ fn lengths() -> Vec<usize> {
 }
 
 #[test]
-fn datagrams_arrive_one_by_one_whether_joined_or_not() {
+fn joined_and_single_datagrams_arrive_separately() {
     for joins in [true, false] {
         let unit = Datagrams::bind(HERE).unwrap();
         unit.widen(1 << 20, 1 << 20);
@@ -51,7 +51,7 @@ fn datagrams_arrive_one_by_one_whether_joined_or_not() {
 }
 
 #[test]
-fn runs_are_joined_and_others_are_not() {
+fn datagram_runs_to_one_destination_are_joined() {
     let bytes: Vec<Vec<u8>> = lengths().iter().map(|len| vec![0; *len]).collect();
     let other = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
     let to = |at: usize| if at == 60 { other } else { HERE };
@@ -66,7 +66,7 @@ fn runs_are_joined_and_others_are_not() {
 }
 
 #[test]
-fn a_peer_that_is_not_there_is_no_error() {
+fn absent_peer_causes_no_error() {
     let gone = Datagrams::bind(HERE).unwrap();
     let place = gone.local().unwrap();
     let host = Datagrams::connect(place).unwrap();
@@ -79,7 +79,7 @@ fn a_peer_that_is_not_there_is_no_error() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_lost_alone() {
+fn oversized_datagram_alone_is_lost() {
     let unit = Datagrams::bind(HERE).unwrap();
     let place = unit.local().unwrap();
     let host = Datagrams::connect(place).unwrap();
@@ -91,14 +91,14 @@ fn what_cannot_be_sent_is_lost_alone() {
 }
 
 #[test]
-fn the_way_has_a_length() {
+fn loopback_path_allows_longest_datagram() {
     let v4 = longest_unbroken(SocketAddr::from((Ipv4Addr::LOCALHOST, 9))).unwrap();
     assert_eq!(v4, LONGEST, "of the loopback interface");
 }
 
 /// A forged ICMP message must not end a driver: every errno that the kernel derives from one, of either family.
 #[test]
-fn whatever_icmp_says_is_about_one_datagram() {
+fn icmp_errors_concern_one_datagram() {
     let said = [
         Errno::NETUNREACH,
         Errno::HOSTUNREACH,

@@ -22,7 +22,7 @@ fn receive(bytes: &[u8], tag: Option<[u8; TAG]>) -> (Frame, bool) {
 }
 
 #[test]
-fn a_tag_goes_back_behind_the_addresses() {
+fn vlan_tag_is_reinserted_behind_the_addresses() {
     let bytes: Vec<u8> = (0..60).collect();
     let (frame, whole) = receive(&bytes, None);
     assert!(whole && frame.bytes() == bytes && *frame.vnet() == VNET);
@@ -34,7 +34,7 @@ fn a_tag_goes_back_behind_the_addresses() {
 }
 
 #[test]
-fn the_longest_fit_and_longer_ones_are_known() {
+fn frames_longer_than_the_limit_are_detected() {
     let longest = vec![7; LONGEST];
     for (len, tag, fits) in [
         (LONGEST - TAG, Some([0; TAG]), true),
@@ -54,7 +54,7 @@ fn the_longest_fit_and_longer_ones_are_known() {
 }
 
 #[test]
-fn a_batch_keeps_the_order_of_what_is_whole() {
+fn batch_keeps_whole_frames_in_order() {
     let mut batch = Batch::new(5);
     for (at, frame) in batch.refill().iter_mut().enumerate() {
         frame.whole()[0] = at as u8;

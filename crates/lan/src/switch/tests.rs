@@ -71,7 +71,7 @@ fn p9_hosts_reach_each_other_and_the_lan() {
 }
 
 #[test]
-fn a_free_host_is_learnt_and_moves() {
+fn learnt_address_moves_only_after_aging() {
     let mut w = World::new();
     let (lan, a, b) = (w.lan(), w.host(None), w.host(None));
     assert_eq!(w.pass(lan, mac(5), mac(9)), (Verdict::Unknown, &[a, b][..]));
@@ -87,7 +87,7 @@ fn a_free_host_is_learnt_and_moves() {
 }
 
 #[test]
-fn a_host_takes_no_address_of_the_lan() {
+fn host_cannot_take_a_lan_address() {
     let mut w = World::new();
     let (lan, free) = (w.lan(), w.host(None));
     let bridge = w.host(Some(mac(1)));
@@ -105,7 +105,7 @@ fn a_host_takes_no_address_of_the_lan() {
 }
 
 #[test]
-fn a_bridge_owns_its_address_and_speaks_for_others() {
+fn promiscuous_host_may_use_other_addresses() {
     let mut w = World::new();
     let (lan, bridge) = (w.lan(), w.host(Some(mac(1))));
     w.switch.set_promiscuous(bridge, true).unwrap();
@@ -123,7 +123,7 @@ fn a_bridge_owns_its_address_and_speaks_for_others() {
 }
 
 #[test]
-fn nobody_takes_an_address_that_another_owns() {
+fn owned_address_cannot_be_taken() {
     let mut w = World::new();
     let (lan, free) = (w.lan(), w.host(None));
     // An address learnt from the free host first gives it no claim.
@@ -148,7 +148,7 @@ fn nobody_takes_an_address_that_another_owns() {
 }
 
 #[test]
-fn an_owned_address_does_not_grow_old_and_a_changed_one_is_free() {
+fn owned_address_stays_until_it_is_changed() {
     let mut w = World::new();
     let (lan, a, b) = (w.lan(), w.host(Some(mac(1))), w.host(None));
     w.now = Duration::from_secs(1_000_000);
@@ -185,7 +185,7 @@ fn a_hostile_host_fills_its_own_share_only() {
 }
 
 #[test]
-fn an_address_is_forgotten_when_it_is_old() {
+fn learnt_address_expires() {
     let mut w = World::new();
     let (lan, a) = (w.lan(), w.host(None));
     w.pass(a, mac(9), mac(1));
@@ -218,7 +218,7 @@ fn p9_a_host_that_goes_frees_its_addresses() {
 }
 
 #[test]
-fn groups_reach_who_wants_them() {
+fn multicast_reaches_subscribed_and_promiscuous_ports() {
     let mut w = World::new();
     let (lan, a, b) = (w.lan(), w.host(Some(mac(1))), w.host(Some(mac(2))));
     let group = |last| Mac::new([0x33, 0x33, 0, 0, 0, last]);
@@ -241,7 +241,7 @@ fn groups_reach_who_wants_them() {
 }
 
 #[test]
-fn wrong_frames_go_nowhere_and_teach_nothing() {
+fn malformed_frames_are_dropped_and_not_learnt() {
     let mut w = World::new();
     let (_lan, a) = (w.lan(), w.host(None));
     let good = frame(mac(9), mac(1));
@@ -263,7 +263,7 @@ fn wrong_frames_go_nowhere_and_teach_nothing() {
 }
 
 #[test]
-fn ports_and_owners_are_limited() {
+fn port_count_is_limited_and_owners_are_validated() {
     let mut w = World::new();
     for _ in 0..5 {
         w.lan();
@@ -373,7 +373,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn any_history_is_as_the_model_says(events in prop::collection::vec(event(), 1..80)) {
+    fn random_events_match_the_model(events in prop::collection::vec(event(), 1..80)) {
         let mut w = World::new();
         let mut model = Model::default();
         let mut ids: Vec<PortId> = Vec::new();

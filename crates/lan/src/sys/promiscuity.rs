@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_read_whole_or_not_at_all() {
+    fn truncated_netlink_answer_is_an_error() {
         let bytes = answer();
         assert_eq!(judge(&bytes, 7), Ok(2));
         assert_eq!(judge(&bytes, 8), Err(Errno::BADMSG));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loopback_interface_has_no_listener() {
+    fn loopback_promiscuity_count_is_zero() {
         let socket = open().unwrap();
         assert_eq!(of(&socket, 1), Ok(0));
         assert_eq!(of(&socket, 0x7fff_fff0), Err(Errno::NODEV));

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_does_not_fit_is_none() {
+    fn overlong_interface_name_gives_nodev() {
         assert!(named("exactly15bytes0").is_ok());
         assert!(matches!(named("exactly16bytes00"), Err(Errno::NODEV)));
         assert_eq!(
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loopback_interface_answers() {
+    fn loopback_flags_and_address_are_read() {
         let control = control().unwrap();
         assert!(flags(&control, "lo").unwrap() & libc::IFF_LOOPBACK != 0);
         assert_eq!(address(&control, "lo"), Ok((libc::ARPHRD_LOOPBACK, [0; 6])));

@@ -17,7 +17,7 @@ const TCP: Vnet = Vnet {
 };
 
 #[test]
-fn the_bytes_are_those_of_virtio() {
+fn header_bytes_match_virtio_layout() {
     let bytes = [1, 0x81, 66, 0, 0xa8, 0x05, 34, 0, 16, 0];
     assert_eq!(TCP.emit(), bytes);
     assert_eq!(Vnet::parse(&bytes), Ok(TCP));
@@ -26,7 +26,7 @@ fn the_bytes_are_those_of_virtio() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_vnet_headers_are_refused() {
     // Fragments of a datagram, tunnels, and unassigned types.
     for kind in [2, 3, 6, 0x20, 0x40, 0x83] {
         let mut bytes = TCP.emit();
@@ -42,14 +42,14 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn a_claim_is_taken_back_and_nothing_else() {
+fn unclaimed_clears_known_good_only() {
     let claims = Vnet::parse(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();
     assert!(claims.known_good && claims.unclaimed() == Vnet::PLAIN);
     assert_eq!(TCP.unclaimed(), TCP);
 }
 
 #[test]
-fn a_tag_moves_every_place() {
+fn vlan_tag_shifts_every_offset() {
     let shifted = TCP.shifted(4);
     assert_eq!(shifted.partial.map(|p| (p.start, p.offset)), Some((38, 16)));
     assert_eq!(shifted.gso.map(|g| g.headers), Some(70));
@@ -59,7 +59,7 @@ fn a_tag_moves_every_place() {
 proptest::proptest! {
     /// An accepted header is the same after emitting and parsing; nothing panics.
     #[test]
-    fn there_and_back(bytes: [u8; VNET]) {
+    fn accepted_header_round_trips(bytes: [u8; VNET]) {
         if let Ok(mut vnet) = Vnet::parse(&bytes) {
             vnet.known_good &= vnet.partial.is_none();
             proptest::prop_assert_eq!(Vnet::parse(&vnet.emit()), Ok(vnet));

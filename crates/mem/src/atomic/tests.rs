@@ -71,7 +71,7 @@ fn an_unaligned_word_is_refused() {
 }
 
 #[test]
-fn many_threads_and_the_processor_lose_nothing() {
+fn concurrent_atomics_lose_no_update() {
     let mut words = [0];
     let (tpt, stag) = table(&mut words);
     // SAFETY: `words` outlives the scope, and all threads access it by atomics.

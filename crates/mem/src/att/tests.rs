@@ -27,7 +27,7 @@ fn direct_translation_is_one_run() {
 }
 
 #[test]
-fn every_page_size_in_both_orders_scatters() {
+fn every_page_size_translates_in_both_orders() {
     for size in PageSize::ALL {
         for count in [1, 3, FIRST_ORDER_MAX, FIRST_ORDER_MAX + 1, 3 * FAN_OUT + 7] {
             let order: Vec<usize> = (0..count).map(|i| (i * 7 + 3) % count).collect();
@@ -53,7 +53,7 @@ fn every_page_size_in_both_orders_scatters() {
 }
 
 #[test]
-fn page_lists_that_do_not_cover_the_region() {
+fn page_list_must_cover_the_region() {
     let pages = pages(PageSize::K4, &[0, 1]);
     let made = |first, len| Att::paged(PageSize::K4, &pages, first, len).is_ok();
     assert!(made(0, 8192) && made(4095, 4097));
@@ -64,7 +64,7 @@ fn page_lists_that_do_not_cover_the_region() {
 #[cfg(not(loom))]
 proptest! {
     #[test]
-    fn runs_are_the_naive_bytes(
+    fn runs_match_naive_translation(
         count in 1_usize..6,
         first in 0_u64..4096,
         cut in 0_u64..4096,

@@ -4,7 +4,7 @@ use super::*;
 use crate::{Bind, Policy, Reach, Unfit, WindowType};
 
 #[test]
-fn copies_stay_inside() {
+fn copies_stay_inside_the_buffer() {
     let tpt = Arc::new(Tpt::new(1..100, Policy::Verbs, 1));
     let buffer = Buffer::new(&tpt, 10, Pd(1), Access::ALL).unwrap();
     assert!(buffer.write(3, b"abc") && !buffer.write(8, b"abc") && !buffer.write(usize::MAX, b"a"));
@@ -21,7 +21,7 @@ fn copies_stay_inside() {
 
 /// A buffer that is registered and not written takes address space and no pages.
 #[test]
-fn sparse_memory_is_taken_when_it_is_written() {
+fn sparse_buffer_takes_pages_when_written() {
     const LEN: usize = 256 << 20;
     let resident = || -> usize {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -75,7 +75,7 @@ fn memory_under_a_window_is_not_freed() {
 
 /// A second registration may outlive the buffer; the memory is freed after both.
 #[test]
-fn memory_that_is_registered_once_more_is_not_freed() {
+fn memory_lives_until_last_registration_ends() {
     let tpt = Arc::new(Tpt::new(1..100, Policy::Verbs, 1));
     let buffer = Buffer::new(&tpt, 10, Pd(1), Access::ALL).unwrap();
     let shared = tpt
@@ -119,7 +119,7 @@ fn moved(buffer: &Buffer, to: &Arc<Tpt>) -> Result<Buffer, Misuse> {
 
 /// V1: peers and requests use the same STag and addresses, and both processes see the same memory.
 #[test]
-fn a_successor_has_the_same_names_and_the_same_bytes() {
+fn adopted_buffer_keeps_stag_address_and_bytes() {
     let [old, new] = [1, 2].map(|seed| Arc::new(Tpt::new(1..5000, Policy::Verbs, seed)));
     let ours = Buffer::shared(&old, 10_000, Pd(1), Access::ALL).unwrap();
     ours.write(9_000, b"before");
@@ -152,7 +152,7 @@ fn a_successor_has_the_same_names_and_the_same_bytes() {
 }
 
 #[test]
-fn an_index_is_refused_while_it_is_taken_and_free_afterwards() {
+fn occupied_index_is_refused_until_freed() {
     let [old, new] = [1, 2].map(|seed| Arc::new(Tpt::new(1..5000, Policy::Verbs, seed)));
     let ours = Buffer::shared(&old, 100, Pd(1), Access::ALL).unwrap();
     let first = moved(&ours, &new).unwrap();
@@ -169,7 +169,7 @@ fn an_index_is_refused_while_it_is_taken_and_free_afterwards() {
 }
 
 #[test]
-fn what_cannot_be_mapped_elsewhere_does_not_move() {
+fn unmappable_memory_cannot_be_handed_over() {
     let tpt = Arc::new(Tpt::new(1..5000, Policy::Verbs, 1));
     let buffer = Buffer::new(&tpt, 100, Pd(1), Access::ALL).unwrap();
     let private = Misuse::Private(buffer.stag());
@@ -201,7 +201,7 @@ fn what_cannot_be_mapped_elsewhere_does_not_move() {
 }
 
 #[test]
-fn shared_memory_of_no_bytes_moves() {
+fn empty_shared_buffer_can_be_adopted() {
     let [old, new] = [1, 2].map(|seed| Arc::new(Tpt::new(1..5000, Policy::Verbs, seed)));
     let ours = Buffer::shared(&old, 0, Pd(1), Access::LOCAL_READ).unwrap();
     let theirs = moved(&ours, &new).unwrap();

@@ -42,7 +42,7 @@ fn verbs(kind: Kind, reach: &Reach) -> Result<(), Refusal> {
 }
 
 #[test]
-fn a_good_access_passes_both_ways() {
+fn valid_access_passes_local_and_remote_checks() {
     let good = reach(1000, 100);
     assert_eq!(verbs(Kind::Region, &good), Ok(()));
     assert_eq!(local(&entry(Kind::Region), &good), Ok(()));
@@ -107,7 +107,7 @@ fn a_missing_right_is_refused() {
 }
 
 #[test]
-fn types_are_kept_apart() {
+fn access_to_another_stag_kind_is_refused() {
     let refused = Err(Refusal::Kind { stag: stag() });
     let good = reach(1000, 1);
     assert_eq!(local(&entry(Kind::Window(Scope::Domain)), &good), refused);

@@ -43,7 +43,7 @@ fn both_mappings_are_the_same_memory() {
 }
 
 #[test]
-fn nobody_can_change_its_size_or_inherit_it() {
+fn mapping_is_sealed_and_close_on_exec() {
     let ours = Mapping::new(10_000).unwrap();
     for size in [0, 9_999, 10_001] {
         assert_eq!(ftruncate(ours.fd(), size), Err(Errno::PERM));
@@ -55,7 +55,7 @@ fn nobody_can_change_its_size_or_inherit_it() {
 }
 
 #[test]
-fn what_is_no_memory_is_refused() {
+fn descriptors_other_than_sealed_memfd_are_refused() {
     let (reader, _writer) = std::io::pipe().unwrap();
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     for fd in [OwnedFd::from(reader), file.into()] {
@@ -78,7 +78,7 @@ fn what_is_no_memory_is_refused() {
 
 /// Each of them could be truncated or lacks the final seal: an access beyond the end would raise SIGBUS.
 #[test]
-fn what_is_not_sealed_is_refused() {
+fn unsealed_memfd_is_refused() {
     let (shrink, grow) = (SealFlags::SHRINK, SealFlags::GROW);
     for has in [
         SealFlags::empty(),
@@ -95,7 +95,7 @@ fn what_is_not_sealed_is_refused() {
 }
 
 #[test]
-fn what_is_short_or_cannot_be_written_is_refused() {
+fn short_or_read_only_memfd_is_refused() {
     let short = raw(MemfdFlags::empty(), 100, SEALS);
     let refused = Mapping::adopt(short, 101).unwrap_err();
     let (size, len) = (100, 101);
@@ -124,7 +124,7 @@ fn huge_pages_are_refused() {
 }
 
 #[test]
-fn nothing_and_more_than_there_is() {
+fn empty_mapping_works_and_oversized_one_fails() {
     let nothing = Mapping::new(0).unwrap();
     assert!(nothing.is_empty());
     assert!(Mapping::adopt(copy_of(&nothing), 0).unwrap().is_empty());
@@ -135,7 +135,7 @@ fn nothing_and_more_than_there_is() {
 }
 
 #[test]
-fn it_is_unmapped_and_closed() {
+fn drop_unmaps_and_closes_the_file() {
     let ours = Mapping::new(100).unwrap();
     let (start, fd) = (ours.start().as_ptr(), ours.fd().as_raw_fd());
     // Found by its inode, since other tests map and open files at the same time.

@@ -19,7 +19,7 @@ fn three_pages() -> *mut u8 {
 }
 
 #[test]
-fn unmapped_and_read_only_memory() {
+fn unmapped_and_read_only_memory_is_refused() {
     let at = three_pages();
     let check =
         |offset, len, write| mapped(&Span::new(at.wrapping_add(offset), len), write).is_ok();
@@ -34,7 +34,7 @@ fn unmapped_and_read_only_memory() {
 }
 
 #[test]
-fn the_list_of_mappings_answers_the_same() {
+fn proc_maps_gives_the_same_answer() {
     let at = three_pages() as usize;
     let listed = |start, end, write| listed(start, end, write).is_ok_and(|mapped| mapped);
     assert!(listed(at, at + PAGE, true) && listed(at, at + 2 * PAGE, false));
@@ -74,7 +74,7 @@ fn probing_leaves_pages_untouched() {
 }
 
 #[test]
-fn pages_behind_the_end_of_a_file_are_refused() {
+fn pages_beyond_end_of_file_are_refused() {
     let file = memfd_create("probe", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&file, PAGE as u64 + 1).unwrap();
     let rights = ProtFlags::READ | ProtFlags::WRITE;

@@ -29,7 +29,7 @@ mod plain {
     use super::*;
 
     #[test]
-    fn only_the_right_key_of_a_valid_slot_is_granted() {
+    fn acquire_needs_valid_slot_and_matching_key() {
         let slot = Slot::new(7);
         assert!(slot.acquire(7).is_none(), "free");
         slot.claim().unwrap().publish(7, entry(1));
@@ -47,7 +47,7 @@ mod plain {
     }
 
     #[test]
-    fn claims_and_revocations_out_of_turn() {
+    fn out_of_turn_claim_and_revoke_fail() {
         let slot = Slot::new(1);
         assert_eq!(slot.revoke(None).unwrap_err(), Unavailable::Invalid);
         slot.claim().unwrap().publish(1, entry(1));
@@ -58,7 +58,7 @@ mod plain {
     }
 
     #[test]
-    fn a_pending_slot_can_be_looked_at_and_not_used() {
+    fn pending_slot_can_be_inspected_not_acquired() {
         let slot = Slot::new(1);
         slot.claim().unwrap().promise(1, entry(5));
         assert!(slot.acquire(1).is_none() && slot.is_pending(1));
@@ -115,7 +115,7 @@ mod model {
 
     /// Two users and a revoker: an entry is never changed while a user reads it, and no user sees a torn or old one.
     #[test]
-    fn users_against_a_revoker() {
+    fn concurrent_users_never_see_a_changing_entry() {
         loom::model(|| {
             let slot = Arc::new(Slot::new(1));
             slot.claim().unwrap().publish(1, entry(1));
@@ -139,7 +139,7 @@ mod model {
 
     /// A slot is published again under another key while a user looks up the old key.
     #[test]
-    fn a_user_with_an_old_key_against_reuse() {
+    fn old_key_never_reads_the_reused_slot() {
         loom::model(|| {
             let slot = Arc::new(Slot::new(1));
             slot.claim().unwrap().publish(1, entry(1));
@@ -159,7 +159,7 @@ mod model {
 
     /// Of two concurrent revokers exactly one succeeds.
     #[test]
-    fn two_revokers() {
+    fn one_of_two_revokers_succeeds() {
         loom::model(|| {
             let slot = Arc::new(Slot::new(1));
             slot.claim().unwrap().publish(1, entry(1));
@@ -175,7 +175,7 @@ mod model {
     /// V5: a pending entry becomes valid while two users look it up. None uses it before, none sees a torn one, and a user
     /// that finds it pending reads the reserved entry.
     #[test]
-    fn users_against_completion() {
+    fn users_never_see_a_half_completed_entry() {
         loom::model(|| {
             let slot = Arc::new(Slot::new(1));
             slot.claim().unwrap().promise(1, entry(1));
@@ -201,7 +201,7 @@ mod model {
 
     /// V5: of concurrent completion and removal exactly one settles the pending entry.
     #[test]
-    fn completion_against_cancellation() {
+    fn completion_or_cancellation_settles_exactly_once() {
         loom::model(|| {
             let slot = Arc::new(Slot::new(1));
             slot.claim().unwrap().promise(1, entry(1));
@@ -221,7 +221,7 @@ mod model {
     /// M9: two messages end in a one-touch entry at once, each with a grant; exactly one of them is the first, and removes the
     /// entry when both grants are dropped.
     #[test]
-    fn two_touches() {
+    fn one_of_two_touches_is_first() {
         loom::model(|| {
             let slot = Arc::new(Slot::new(1));
             slot.claim().unwrap().publish(1, entry(1));

@@ -42,7 +42,7 @@ fn a_full_list_takes_no_more_sources() {
 
 /// Adjacent borrows are not joined: neither may be read through the pointer of the other.
 #[test]
-fn bytes_of_our_own_are_not_joined() {
+fn adjacent_borrows_are_not_joined() {
     let (one, two) = b"abcd".split_at(2);
     let mut sources = Sources::new();
     assert!(sources.own(one) && sources.own(two));

@@ -7,7 +7,7 @@ fn span(at: usize, len: usize) -> Span {
 }
 
 #[test]
-fn neighbours_are_joined_and_others_are_not() {
+fn adjacent_spans_are_joined() {
     let mut spans = Spans::new();
     assert!(spans.push(span(100, 10)) && spans.push(span(110, 5)));
     assert!(spans.push(span(0, 0)) && spans.push(span(200, 1)));
@@ -18,7 +18,7 @@ fn neighbours_are_joined_and_others_are_not() {
 }
 
 #[test]
-fn a_full_list_takes_no_more_but_joins_still() {
+fn full_span_list_still_joins_neighbours() {
     let mut spans = Spans::new();
     for i in 0..MAX_SPANS {
         assert!(spans.push(span(1000 * (i + 1), 1)));

@@ -43,7 +43,7 @@ fn bytes_go_to_the_places_in_order() {
 }
 
 #[test]
-fn bytes_go_behind_those_that_were_skipped() {
+fn fill_at_continues_behind_skipped_bytes() {
     let whole: Vec<u8> = (0..9).collect();
     for cut in 0..=9 {
         let (mut one, mut two, mut three) = ([9; 3], [9; 2], [9; 4]);
@@ -62,7 +62,7 @@ fn bytes_go_behind_those_that_were_skipped() {
 }
 
 #[test]
-fn what_does_not_fit_is_left() {
+fn fill_stops_when_targets_are_full() {
     let mut stage = [0; 3];
     let mut targets = Targets::new();
     assert!(targets.stage(&mut stage));
@@ -84,7 +84,7 @@ fn a_full_list_takes_no_more_places() {
 
 /// Deregistration waits for running grants.
 #[test]
-fn memory_is_not_given_up_while_a_read_may_write_it() {
+fn deregistration_waits_for_targets() {
     let tpt = Arc::new(Tpt::new(1..10, Policy::Verbs, 1));
     let memory = Buffer::new(&tpt, 16, PD, Access::ALL).unwrap();
     let stag = memory.stag();

@@ -24,7 +24,7 @@ fn wrapped(number: i64) -> Seq {
 }
 
 #[test]
-fn every_combination_agrees_with_numbers_that_do_not_wrap() {
+fn touch_decisions_match_unwrapped_arithmetic() {
     let mut seen = std::collections::HashMap::new();
     // Streams that expect a byte in the middle of the number range, and ones that are about to wrap or just did.
     for base in [0, 1, 5, 1 << 31, (1 << 32) - 6, (1 << 32) - 1, 1 << 32] {
@@ -48,7 +48,7 @@ fn every_combination_agrees_with_numbers_that_do_not_wrap() {
 }
 
 #[test]
-fn the_largest_window_still_has_an_outside() {
+fn largest_window_remembers_and_empty_window_drops() {
     let next = Seq::new(7);
     let decided = |end| decide(true, true, false, Seq::new(end), next, u32::MAX);
     assert_eq!(decided(6), Action::Spend, "in order, whatever the window");
@@ -61,7 +61,7 @@ fn the_largest_window_still_has_an_outside() {
 }
 
 #[test]
-fn a_stream_has_what_is_behind_its_next_byte() {
+fn sequence_comparison_is_serial() {
     for next in [0, 3, u32::MAX, 1 << 31] {
         let next = Seq::new(next);
         assert!(next.previous().is_before(next));
@@ -73,7 +73,7 @@ fn a_stream_has_what_is_behind_its_next_byte() {
 }
 
 #[test]
-fn a_socket_hands_its_segments_over_in_order() {
+fn in_order_arrival_spends_or_places() {
     let decided = |last| {
         let arrival = Arrival::in_order(last);
         let Arrival {

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_hold_each_number_once() {
+    fn order_is_a_shuffled_permutation() {
         let mut order = Draw::new(1).order(1000);
         assert!(order.windows(2).filter(|w| w[0] + 1 == w[1]).count() < 10);
         order.sort_unstable();

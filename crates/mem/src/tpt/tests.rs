@@ -38,7 +38,7 @@ fn reach(stag: Stag, at: *const u8, len: u64, needs: Access) -> Reach {
 }
 
 #[test]
-fn what_is_written_through_a_grant_is_there() {
+fn grant_writes_only_its_own_bytes() {
     let tpt = table();
     let mut bytes = vec![0; 100];
     let at = bytes.as_ptr();
@@ -66,7 +66,7 @@ fn what_is_written_through_a_grant_is_there() {
 }
 
 #[test]
-fn registrations_that_make_no_sense() {
+fn invalid_registrations_are_refused() {
     let tpt = table();
     let mut bytes = [0; 8];
     let try_it = |region| {
@@ -92,7 +92,7 @@ fn registrations_that_make_no_sense() {
 }
 
 #[test]
-fn an_old_stag_is_refused_when_its_index_is_reused() {
+fn old_stag_of_reused_index_is_refused() {
     let tpt = Tpt::new(1..3, Policy::Verbs, 42);
     let mut bytes = [0; 8];
     let first = register(&tpt, &mut bytes, Access::ALL);
@@ -118,7 +118,7 @@ fn steps(stags: &[Stag]) -> std::collections::HashSet<u32> {
 }
 
 #[test]
-fn indexes_follow_no_step() {
+fn indexes_follow_no_constant_step() {
     let tpt = table();
     let mut bytes = [0; 8];
     let stags: Vec<Stag> = (0..3000)
@@ -183,7 +183,7 @@ fn entries_are_counted_by_domain() {
 }
 
 #[test]
-fn index_zero_names_nothing() {
+fn index_zero_is_never_used() {
     let tpt = Tpt::new(0..5, Policy::Verbs, 3);
     let mut bytes = [0; 8];
     for _ in 0..4 {
@@ -196,7 +196,7 @@ fn index_zero_names_nothing() {
 }
 
 #[test]
-fn a_shared_registration_has_its_own_domain_and_rights() {
+fn shared_registration_has_own_domain_and_rights() {
     let tpt = table();
     let mut bytes = [9; 16];
     let first = register(&tpt, &mut bytes, Access::LOCAL_WRITE);
@@ -314,7 +314,7 @@ fn a_type_1_window_is_rebound_and_unbound() {
 }
 
 #[test]
-fn a_type_2_window_is_invalidated_by_either_side() {
+fn type_2_window_is_invalidated_by_either_side() {
     for (ty, remote) in [(WindowType::TwoA, false), (WindowType::TwoB, true)] {
         let tpt = table();
         let mut bytes = [0; 64];
@@ -355,7 +355,7 @@ fn a_peer_cannot_invalidate_a_region() {
 }
 
 #[test]
-fn deregistration_waits_for_running_grants_and_stops_new_ones() {
+fn deregistration_waits_for_grants_and_stops_new() {
     let tpt = table();
     let mut bytes = vec![0_u8; 4096];
     let at = bytes.as_ptr() as usize;
@@ -381,7 +381,7 @@ fn deregistration_waits_for_running_grants_and_stops_new_ones() {
 }
 
 #[test]
-fn a_hundred_thousand_regions_are_found_one_by_one() {
+fn hundred_thousand_regions_are_found() {
     let tpt = Tpt::new(1..200_000, Policy::Verbs, 7);
     let mut bytes = [0; 64];
     let at = bytes.as_ptr();
@@ -404,7 +404,7 @@ fn a_hundred_thousand_regions_are_found_one_by_one() {
 /// Removing a region unbinds its windows, also while other threads use and unbind them.
 #[cfg(not(loom))]
 #[test]
-fn a_region_goes_with_its_windows() {
+fn removing_a_region_unbinds_its_windows() {
     let tpt = table();
     let mut bytes = vec![0; 64];
     let (at, access) = (bytes.as_ptr() as u64, Access::ALL);
@@ -445,7 +445,7 @@ fn a_region_goes_with_its_windows() {
 }
 
 #[test]
-fn a_bound_window_is_freed_whatever_key_its_owner_remembers() {
+fn bound_window_is_freed_by_its_old_key() {
     let tpt = table();
     let mut bytes = vec![0; 64];
     let at = bytes.as_ptr() as u64;
@@ -461,7 +461,7 @@ fn a_bound_window_is_freed_whatever_key_its_owner_remembers() {
 /// A bind that found its window before it was freed must not change the next entry at its index.
 #[cfg(not(loom))]
 #[test]
-fn a_bind_that_meets_the_end_of_its_window_binds_nothing() {
+fn bind_racing_window_free_binds_nothing() {
     // So few indexes that the next region gets the window's.
     let tpt = Tpt::new(1..3, Policy::Verbs, 42);
     let (mut bytes, mut others) = (vec![0; 64], vec![0; 64]);

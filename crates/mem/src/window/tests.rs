@@ -42,7 +42,7 @@ fn broken(change: impl FnOnce(&mut Bind, &mut Entry)) -> bool {
 }
 
 #[test]
-fn a_good_bind_covers_its_part_of_the_region() {
+fn valid_bind_covers_its_part_of_region() {
     let window = entry_for(&bind(), WindowType::TwoB, &region()).unwrap();
     assert_eq!(
         (window.start.get(), window.len, window.att_offset),
@@ -58,7 +58,7 @@ fn a_good_bind_covers_its_part_of_the_region() {
 }
 
 #[test]
-fn each_rule_is_enforced() {
+fn each_bind_rule_is_enforced() {
     assert!(!broken(|_, _| {}));
     assert!(broken(|_, r| r.kind = Kind::Window(Scope::Domain)));
     assert!(broken(|b, _| b.pd = Pd(2)));

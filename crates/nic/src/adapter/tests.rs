@@ -41,7 +41,7 @@ fn functions_have_disjoint_ranges_and_relative_numbers() {
 }
 
 #[test]
-fn a_queue_pair_is_found_by_the_adapters_number() {
+fn adapter_wide_number_finds_queue_pair() {
     let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
     adapter.add_function(small()).unwrap();
     assert_eq!(adapter.number_of_qp(1, 4), Ok(14));
@@ -70,7 +70,7 @@ fn a_function_cannot_name_memory_of_another() {
 }
 
 #[test]
-fn what_is_not_left_cannot_be_given_out() {
+fn shares_beyond_the_remainder_are_refused() {
     let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
     let whole = Ranges::WHOLE.shares();
     for (at, (object, most)) in whole.each().into_iter().enumerate() {
@@ -111,7 +111,7 @@ fn what_is_not_left_cannot_be_given_out() {
 }
 
 #[test]
-fn what_a_removed_function_had_can_be_given_out_again_as_late_as_possible() {
+fn freed_ranges_are_reused_last() {
     let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
     let rest = adapter.left();
     let half = Shares {
@@ -133,7 +133,7 @@ fn what_a_removed_function_had_can_be_given_out_again_as_late_as_possible() {
 }
 
 #[test]
-fn gaps_that_are_apart_are_not_one_piece() {
+fn share_needs_one_contiguous_range() {
     let third = Ranges::WHOLE.shares().stags / 3;
     let share = Shares {
         stags: third,
@@ -163,7 +163,7 @@ fn gaps_that_are_apart_are_not_one_piece() {
 }
 
 #[test]
-fn there_is_a_limit_on_functions() {
+fn function_count_is_limited() {
     let adapter = Adapter::new(Shares::NONE, Policy::Verbs, 1).unwrap();
     for _ in 1..MAX_FUNCTIONS {
         adapter.add_function(Shares::NONE).unwrap();
@@ -179,7 +179,7 @@ fn there_is_a_limit_on_functions() {
 }
 
 #[test]
-fn the_physical_function_and_functions_that_are_not_there_stay() {
+fn removing_physical_or_missing_function_fails() {
     let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
     assert_eq!(adapter.remove_function(0), Err(Error::Physical));
     let (object, number) = (Object::Function, 1);

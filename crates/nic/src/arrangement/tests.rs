@@ -23,7 +23,7 @@ fn used(arrangement: Arrangement) -> (usize, usize) {
 
 /// Name, queues, vectors, for three processors and six duties.
 #[test]
-fn the_table() {
+fn table_matches_snapshot() {
     let mut out = String::new();
     for arrangement in Arrangement::ALL {
         let (queues, vectors) = used(*arrangement);
@@ -48,7 +48,7 @@ fn management_has_queue_zero_everywhere() {
 
 /// Sharing as in docs/events.md, for one of each kind.
 #[test]
-fn sharing_is_as_the_names_say() {
+fn routes_match_arrangement_names() {
     use Arrangement as A;
     let at = |a: A, duty, p| a.route(duty, p, PROCESSORS);
     let vector = |n| Signal::Vector(n);
@@ -89,7 +89,7 @@ fn sharing_is_as_the_names_say() {
 }
 
 #[test]
-fn the_flat_map_knows_every_queue() {
+fn flat_map_covers_every_queue() {
     for arrangement in Arrangement::ALL {
         let flat = arrangement.flat(PROCESSORS).unwrap();
         let line = arrangement.vectors(PROCESSORS) == 0;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_hand_gives_what_came_and_takes_what_fits() {
+fn memory_carrier_transfers_are_bounded_by_room() {
     let mut hand = Hand::with(b"abcde");
     let mut stage = [0; 3];
     let mut targets = Targets::new();

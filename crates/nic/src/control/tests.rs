@@ -124,7 +124,7 @@ fn requests_are_done_in_order_and_complete() {
 }
 
 #[test]
-fn queues_and_pairs_can_be_piled_up_before_any_is_there() {
+fn dependent_creations_may_be_queued() {
     let mut w = world(10);
     let (function, control) = (w.function.clone(), w.control);
     let cq = function.post_create_cq(control, 1, 10).unwrap();
@@ -170,7 +170,7 @@ fn queues_and_pairs_can_be_piled_up_before_any_is_there() {
 }
 
 #[test]
-fn a_creation_that_fails_gives_its_number_back() {
+fn failed_creation_frees_its_number() {
     let mut w = world(10);
     let function = w.function.clone();
     let qp = function.post_create_qp(w.control, 1, w.new_qp(77)).unwrap();
@@ -190,7 +190,7 @@ fn a_creation_that_fails_gives_its_number_back() {
 }
 
 #[test]
-fn a_registration_that_fails_says_so_and_wakes_who_waits() {
+fn failed_registration_completes_and_wakes_waiters() {
     let mut w = world(10);
     let original = w.register(1);
     let of = original.stag();
@@ -209,7 +209,7 @@ fn a_registration_that_fails_says_so_and_wakes_who_waits() {
 }
 
 #[test]
-fn memory_that_is_not_there_is_a_protection_error() {
+fn unmapped_memory_is_a_protection_error() {
     let unmapped = Misuse::Unmapped {
         at: 4096,
         len: 8,
@@ -219,7 +219,7 @@ fn memory_that_is_not_there_is_a_protection_error() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_and_changes_nothing() {
+fn invalid_requests_are_refused_without_effect() {
     let mut w = world(2);
     let function = w.function.clone();
     let object = Object::Control;
@@ -278,7 +278,7 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_destroyed_one_gives_up_what_waits() {
+fn destroying_control_queue_drops_pending_requests() {
     let mut w = world(10);
     let function = w.function.clone();
     let memory = w.register(1);
@@ -297,7 +297,7 @@ fn a_destroyed_one_gives_up_what_waits() {
 }
 
 #[test]
-fn one_whose_completion_is_lost_ends() {
+fn completion_overflow_ends_control_queue() {
     let mut w = world(10);
     for id in 0..6 {
         w.function.post_create_cq(w.control, id, 1).unwrap();
@@ -313,7 +313,7 @@ fn one_whose_completion_is_lost_ends() {
 
 /// Two threads run one control queue pair while others post: each request is done once, in posting order.
 #[test]
-fn order_holds_whoever_runs_it() {
+fn concurrent_runs_keep_posting_order() {
     let w = world(MAX_REQUESTS);
     let control = w.function.create_control(1000, None).unwrap().number();
     let ids = parking_lot::Mutex::new(Vec::new());

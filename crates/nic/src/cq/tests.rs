@@ -21,7 +21,7 @@ fn ids(cq: &Cq) -> Vec<u64> {
 }
 
 #[test]
-fn entries_come_out_in_order_and_in_pieces() {
+fn polls_return_entries_in_order() {
     let cq = Cq::new(1, 10).unwrap();
     for id in 0..5 {
         assert!(cq.push(wc(id), &mut Outbox::new()));
@@ -53,7 +53,7 @@ fn one_notification_per_arming() {
 
 /// N7: a request may ask for its own notification.
 #[test]
-fn an_entry_that_asks_for_it_is_told_armed_or_not() {
+fn entry_can_request_notification_without_arming() {
     let cq = Cq::new(7, 10).unwrap();
     let mut outbox = Outbox::new();
     assert!(cq.push_and_tell(wc(1), &mut outbox));
@@ -68,7 +68,7 @@ fn an_entry_that_asks_for_it_is_told_armed_or_not() {
 }
 
 #[test]
-fn solicited_arming_waits_for_what_is_urgent() {
+fn solicited_arming_waits_for_urgent_entry() {
     let cq = Cq::new(7, 10).unwrap();
     let mut outbox = Outbox::new();
     cq.arm(Arm::Solicited);
@@ -87,7 +87,7 @@ fn solicited_arming_waits_for_what_is_urgent() {
 }
 
 #[test]
-fn overflow_is_noticed_and_told_once() {
+fn overflow_raises_one_event() {
     let cq = Cq::new(7, 2).unwrap();
     let mut outbox = Outbox::new();
     assert!(cq.push(wc(1), &mut outbox) && cq.push(wc(2), &mut outbox));
@@ -98,7 +98,7 @@ fn overflow_is_noticed_and_told_once() {
 }
 
 #[test]
-fn sizes_and_resizing() {
+fn invalid_sizes_are_refused_on_create_and_resize() {
     assert_eq!(Cq::new(1, 0).unwrap_err(), CqError::Size(0));
     assert!(Cq::new(1, MAX_ENTRIES + 1).is_err());
     let cq = Cq::new(1, 3).unwrap();
@@ -124,7 +124,7 @@ fn a_destroyed_queue_pair_leaves_no_entries() {
 }
 
 #[test]
-fn what_forgetting_keeps_comes_before_what_is_pushed_later() {
+fn forgetting_a_queue_pair_preserves_entry_order() {
     let cq = Cq::new(1, 100).unwrap();
     let push = |ids: core::ops::Range<u64>| {
         for id in ids {
@@ -158,12 +158,12 @@ fn forgotten_entries_make_room() {
 
 /// Two cache lines for the ends, one for the number and the padding: thousands of queues may be idle.
 #[test]
-fn an_empty_queue_is_small() {
+fn queue_struct_fits_in_320_bytes() {
     assert!(size_of::<Cq>() <= 320, "{}", size_of::<Cq>());
 }
 
 #[test]
-fn pollers_share_the_entries_and_nobody_sees_nonsense() {
+fn concurrent_pollers_see_entries_in_order() {
     const COUNT: u64 = 5_000;
     let cq = Cq::new(1, COUNT as usize).unwrap();
     let seen = AtomicUsize::new(0);
@@ -194,7 +194,7 @@ fn pollers_share_the_entries_and_nobody_sees_nonsense() {
 }
 
 #[test]
-fn nothing_is_lost_between_producers_and_a_poller_that_arms() {
+fn arming_poller_misses_no_entry() {
     let cq = Cq::new(1, 100_000).unwrap();
     let fired = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -250,7 +250,7 @@ mod model {
 
     /// Arm, poll once more, sleep if empty: never asleep with an entry waiting and no notification (N7).
     #[test]
-    fn who_arms_and_finds_nothing_is_notified() {
+    fn poller_that_arms_and_finds_nothing_is_notified() {
         loom::model(|| {
             let cq = Arc::new(Cq::new(1, 4).unwrap());
             let producer = producer(&cq, 0..2);
@@ -324,7 +324,7 @@ mod model {
 
     /// A queue of two entries, and three pushes: a poll makes room, or the third is lost and the overflow is raised once.
     #[test]
-    fn room_is_what_polls_made() {
+    fn full_queue_overflows_unless_polled() {
         loom::model(|| {
             let cq = Arc::new(Cq::new(1, 2).unwrap());
             let producer = producer(&cq, 0..3);
@@ -343,7 +343,7 @@ mod model {
 
     /// Forgetting a queue pair between a poller and a producer of another: the others keep their order, none is lost.
     #[test]
-    fn forgetting_between_a_poller_and_a_producer() {
+    fn concurrent_forget_loses_no_other_entry() {
         loom::model(|| {
             let cq = Arc::new(Cq::new(1, 8).unwrap());
             for id in 0..3 {

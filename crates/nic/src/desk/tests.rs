@@ -37,7 +37,7 @@ mod plain {
     use super::*;
 
     #[test]
-    fn who_rings_a_free_desk_serves_itself() {
+    fn ring_on_free_lock_runs_the_work() {
         let (desk, [mut tx]) = Inbox::new();
         tx.push(1);
         assert!(desk.ring(Inbox::drain));
@@ -45,7 +45,7 @@ mod plain {
     }
 
     #[test]
-    fn who_serves_answers_the_bell_before_it_goes() {
+    fn holder_handles_rings_before_unlocking() {
         let (desk, [mut tx]) = Inbox::new();
         let mut turns = 0;
         let work = |_: &mut Inbox| {
@@ -65,7 +65,7 @@ mod plain {
     }
 
     #[test]
-    fn a_ring_during_again_is_answered_too() {
+    fn ring_during_the_repeat_is_handled() {
         let (desk, [mut tx]) = Inbox::new();
         let mut rings = 3;
         let again = |inbox: &mut Inbox| {
@@ -81,7 +81,7 @@ mod plain {
     }
 
     #[test]
-    fn a_panic_does_not_leave_the_desk_attended() {
+    fn panic_releases_the_lock() {
         let (desk, [mut tx]) = Inbox::new();
         let serve = || desk.serve(|_| panic!("a bug"), Inbox::drain);
         assert!(catch_unwind(AssertUnwindSafe(serve)).is_err());
@@ -90,7 +90,7 @@ mod plain {
     }
 
     #[test]
-    fn threads_lose_no_ring() {
+    fn concurrent_rings_are_never_lost() {
         const COUNT: u32 = 20_000;
         let (desk, to) = Inbox::new::<2>();
         std::thread::scope(|scope| {
@@ -140,7 +140,7 @@ mod model {
 
     /// Two threads that ring, on queues of their own, and one that serves.
     #[test]
-    fn two_ringers_and_a_server() {
+    fn rings_from_two_threads_are_handled() {
         loom::model(|| {
             let (desk, [first, second]) = Inbox::new();
             let desk = Arc::new(desk);
@@ -155,7 +155,7 @@ mod model {
 
     /// A thread that serves twice against one that rings twice.
     #[test]
-    fn a_server_that_comes_again() {
+    fn repeated_serve_misses_no_ring() {
         loom::model(|| {
             let (desk, [first]) = Inbox::new();
             let desk = Arc::new(desk);
@@ -169,7 +169,7 @@ mod model {
 
     /// A thread in `look` holds the lock and does no work of others; a thread that rings must not rely on it.
     #[test]
-    fn a_looker_between_two_ringers() {
+    fn look_loses_no_ring() {
         loom::model(|| {
             let (desk, [first, second]) = Inbox::new();
             let desk = Arc::new(desk);
@@ -184,7 +184,7 @@ mod model {
 
     /// One thread each in `look`, `serve` and `ring`: a ring during the look is processed by the serving thread or by the ringing one itself.
     #[test]
-    fn a_looker_a_server_and_a_ringer() {
+    fn ring_during_look_and_serve_is_handled() {
         loom::model(|| {
             let (desk, [first]) = Inbox::new();
             let desk = Arc::new(desk);

@@ -42,7 +42,7 @@ mod plain {
     use super::*;
 
     #[test]
-    fn one_signal_per_arming_with_the_vector_of_the_event() {
+    fn armed_queue_signals_once() {
         let (queue, mut reader) = queue(8, 0);
         assert_eq!(post(&queue, 1), Outcome::default(), "unarmed");
         assert_eq!(queue.state(), State::Unarmed);
@@ -71,7 +71,7 @@ mod plain {
     }
 
     #[test]
-    fn entries_are_whole_in_memory_and_empty_after_reading() {
+    fn entries_are_zeroed_after_reading() {
         for form in [Form::Short, Form::Long] {
             let queue = EventQueue::new();
             let memory = Memory::paged(5, form, 2).unwrap();
@@ -98,7 +98,7 @@ mod plain {
 
     /// E5: the write indicator is published every other entry here; the driver never needs it.
     #[test]
-    fn indicators_are_lazy() {
+    fn write_indicator_is_published_every_other_entry() {
         let (queue, mut reader) = queue(8, 0);
         let published: Vec<u32> = (0..5)
             .map(|n| {
@@ -115,7 +115,7 @@ mod plain {
 
     /// E2: overflow unarmed and armed is reported once, nothing is lost, and reading makes room.
     #[test]
-    fn what_finds_no_room_is_kept_in_order() {
+    fn backlog_keeps_overflowing_events_in_order() {
         let (queue, mut reader) = queue(2, 3);
         let told: Vec<bool> = (0..5).map(|n| post(&queue, n).overflow).collect();
         assert_eq!(told, [false, false, true, false, false]);
@@ -144,7 +144,7 @@ mod plain {
     }
 
     #[test]
-    fn an_event_that_cannot_be_kept_leaves_the_queue_undefined() {
+    fn full_backlog_leaves_queue_undefined() {
         let (queue, mut reader) = queue(1, 1);
         let _ = (post(&queue, 0), post(&queue, 1));
         let lost = queue.post(event(2), VECTOR, NOW);
@@ -155,7 +155,7 @@ mod plain {
     }
 
     #[test]
-    fn switching_keeps_order_through_several_memories() {
+    fn switching_memory_keeps_event_order() {
         let (queue, mut reader) = queue(2, 4);
         for n in 0..5 {
             let _ = post(&queue, n);
@@ -178,7 +178,7 @@ mod plain {
     }
 
     #[test]
-    fn a_queue_moves_so_often_and_then_waits_for_its_reader() {
+    fn switches_are_limited_until_entries_are_read() {
         let (queue, mut reader) = queue(1, 0);
         for n in 0..MAX_MOVES as u32 {
             let _ = post(&queue, n);
@@ -219,7 +219,7 @@ mod plain {
 
     /// A new setting must not wait for the time of the old one.
     #[test]
-    fn what_the_old_moderation_held_is_due() {
+    fn changed_moderation_releases_held_signal() {
         let (queue, _reader) = queue(8, 0);
         let long = Hold::new(3, Duration::from_millis(100)).unwrap();
         let short = Hold::new(3, Duration::from_micros(10)).unwrap();
@@ -261,7 +261,7 @@ mod plain {
 
     /// Invalid input: each is rejected with its own error, and nothing changes.
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_input_is_refused() {
         let size = |n| Memory::new(n, Form::Short).err();
         assert_eq!(size(0), Some(MemoryError::Size(0)));
         assert_eq!(
@@ -325,7 +325,7 @@ mod plain {
 
     /// Positions wrap around after 2^30 entries; a queue must not take old entries for new ones then.
     #[test]
-    fn positions_come_round() {
+    fn wrapped_positions_keep_entries_in_order() {
         let (queue, mut reader) = queue(2, 0);
         let _ = post(&queue, 0);
         let _ = queue.resize(2, NOW).unwrap();
@@ -397,7 +397,7 @@ mod model {
 
     /// E2: never asleep with an entry waiting and no signal, and never two signals for one arming.
     #[test]
-    fn arming_and_posting_do_not_miss_each_other() {
+    fn concurrent_arm_and_post_lose_no_signal() {
         loom::model(|| {
             let (queue, mut reader) = queue(4, 0);
             let queue = Arc::new(queue);
@@ -414,7 +414,7 @@ mod model {
 
     /// E3: one thread reads and advances, another switches, a third posts; nothing is lost, doubled or reordered.
     #[test]
-    fn advancing_while_another_switches() {
+    fn concurrent_switch_loses_no_event() {
         loom::model(|| {
             let (queue, mut reader) = queue(1, 2);
             let queue = Arc::new(queue);
@@ -434,7 +434,7 @@ mod model {
 
     /// The backlog is written to the queue although the thread that makes room does not wait for the lock.
     #[test]
-    fn room_for_what_was_kept_is_noticed() {
+    fn backlog_is_written_once_room_is_free() {
         loom::model(|| {
             let (queue, mut reader) = queue(1, 3);
             let queue = Arc::new(queue);
@@ -449,7 +449,7 @@ mod model {
 
     /// E6: a tick while an entry is written is followed by another, or signals that entry.
     #[test]
-    fn a_held_signal_is_given_or_somebody_comes_for_it() {
+    fn held_signal_is_given_or_rescheduled() {
         loom::model(|| {
             let (queue, mut reader) = queue(4, 0);
             let queue = Arc::new(queue);
@@ -478,7 +478,7 @@ mod model {
 
     /// Destroying between a producer and a register write: each fails or is done, and nothing is written afterwards.
     #[test]
-    fn destroying_between_a_producer_and_the_register() {
+    fn concurrent_destroy_reports_every_posted_entry() {
         loom::model(|| {
             let (queue, mut reader) = queue(2, 0);
             let queue = Arc::new(queue);

@@ -58,7 +58,7 @@ fn causes(number: u32) -> Vec<Cause> {
 }
 
 #[test]
-fn every_cause_survives_both_forms() {
+fn causes_round_trip_in_both_forms() {
     for number in [
         0,
         1,
@@ -85,7 +85,7 @@ fn every_cause_survives_both_forms() {
 
 /// E1: code in byte 3, parameters in 2 to 0.
 #[test]
-fn the_bytes_lie_where_they_should() {
+fn code_occupies_the_top_byte() {
     let eqe = Eqe::new(completion(0x0012_3456, Reason::Next));
     assert_eq!(eqe.words()[0].to_be_bytes(), [0x01, 0x12, 0x34, 0x56]);
     let cause = Cause::Channel {
@@ -98,7 +98,7 @@ fn the_bytes_lie_where_they_should() {
 
 /// All codes: each has a meaning in one class, is empty, or is unknown; what is decoded encodes to itself.
 #[test]
-fn all_256_codes_have_an_answer() {
+fn every_code_decodes_or_is_unknown() {
     let mut known = 0;
     for code in 0..=255u8 {
         for number in [0, 1, 0xffff, 0x1_0000, SHORT_LIMIT] {

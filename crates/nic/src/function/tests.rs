@@ -46,7 +46,7 @@ fn users(error: Error) -> u32 {
 }
 
 #[test]
-fn numbers_that_name_nothing_are_refused_and_disturb_nobody() {
+fn unknown_numbers_are_refused_without_effect() {
     let (function, pd, cq) = furnished();
     let out = &mut Outbox::new();
     let used = function.used();
@@ -94,7 +94,7 @@ fn numbers_that_name_nothing_are_refused_and_disturb_nobody() {
 }
 
 #[test]
-fn each_limit_is_told_as_exhaustion() {
+fn every_limit_reports_exhaustion() {
     let (function, pd, cq) = furnished();
     while function.used().cqs < 8 {
         function.create_cq(1).unwrap();
@@ -125,7 +125,7 @@ fn each_limit_is_told_as_exhaustion() {
 }
 
 #[test]
-fn the_attributes_are_what_the_verbs_compare_with() {
+fn verbs_enforce_reported_attributes() {
     let (function, pd, cq) = furnished();
     let a = *function.attributes();
     let largest = Limits {
@@ -174,7 +174,7 @@ fn the_attributes_are_what_the_verbs_compare_with() {
 }
 
 #[test]
-fn a_domain_stays_while_anything_of_it_is_left() {
+fn protection_domain_in_use_cannot_be_freed() {
     let (function, pd, cq) = furnished();
     let out = &mut Outbox::new();
     let qp = function.create_qp(new_qp(pd, cq)).unwrap().number();
@@ -238,7 +238,7 @@ fn queues_stay_while_queue_pairs_use_them() {
 }
 
 #[test]
-fn a_shared_receive_queue_of_another_domain_is_refused() {
+fn srq_of_another_domain_is_refused() {
     let (function, pd, cq) = furnished();
     let other = function.allocate_pd().unwrap();
     let srq = function.create_srq(other, 10, 2).unwrap().number();
@@ -252,7 +252,7 @@ fn a_shared_receive_queue_of_another_domain_is_refused() {
 }
 
 #[test]
-fn queries_tell_what_is_there() {
+fn queries_report_current_attributes() {
     let (function, pd, cq) = furnished();
     let out = &mut Outbox::new();
     function.resize_cq(cq, 7).unwrap();
@@ -294,7 +294,7 @@ fn same(a: &Arc<Qp>, b: &Arc<Qp>) -> bool {
 }
 
 #[test]
-fn a_number_finds_its_own_object_and_rests_when_freed() {
+fn freed_queue_pair_number_is_not_reused_next() {
     let (function, pd, cq) = furnished();
     let out = &mut Outbox::new();
     let first = function.create_qp(new_qp(pd, cq)).unwrap();

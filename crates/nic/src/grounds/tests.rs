@@ -139,7 +139,7 @@ fn world() -> (Adapter, [Arc<Function>; 3], End, End) {
 }
 
 #[test]
-fn who_moved_reaches_what_it_reached_before_and_what_is_there() {
+fn migrated_queue_pair_reaches_old_and_new_memory() {
     let (_adapter, [_, b, _], mut moving, mut peer) = world();
     let (old, theirs) = (moving.memory(), peer.memory());
     theirs.write(0, b"from the peer");
@@ -161,7 +161,7 @@ fn who_moved_reaches_what_it_reached_before_and_what_is_there() {
 }
 
 #[test]
-fn it_reaches_nothing_else_of_the_function_it_came_from() {
+fn migrated_queue_pair_cannot_reach_other_old_domains() {
     let (_adapter, [a, b, _], mut moving, mut peer) = world();
     let other = a.allocate_pd().unwrap();
     let (foreign, theirs) = (memory(a.tpt(), other), peer.memory());
@@ -171,7 +171,7 @@ fn it_reaches_nothing_else_of_the_function_it_came_from() {
 }
 
 #[test]
-fn nor_of_the_one_it_came_to() {
+fn migrated_queue_pair_cannot_reach_other_new_domains() {
     let (_adapter, [_, b, _], mut moving, mut peer) = world();
     let other = b.allocate_pd().unwrap();
     let (foreign, theirs) = (memory(b.tpt(), other), peer.memory());
@@ -181,7 +181,7 @@ fn nor_of_the_one_it_came_to() {
 }
 
 #[test]
-fn memory_that_is_taken_away_is_gone_for_it_too() {
+fn deregistered_memory_is_gone_after_migration() {
     let (_adapter, [_, b, _], mut moving, mut peer) = world();
     let (old, theirs) = (moving.memory(), peer.memory());
     let target = remote(&old);
@@ -192,7 +192,7 @@ fn memory_that_is_taken_away_is_gone_for_it_too() {
 }
 
 #[test]
-fn a_domain_stays_until_those_who_came_from_it_are_gone() {
+fn migrated_queue_pair_keeps_its_source_domain() {
     let (adapter, [a, b, _], mut moving, _peer) = world();
     let pd = moving.pd;
     moving.migrate(&b).unwrap();
@@ -213,7 +213,7 @@ fn a_domain_stays_until_those_who_came_from_it_are_gone() {
 }
 
 #[test]
-fn windows_that_are_bound_to_the_queue_pair_follow_it() {
+fn bound_windows_follow_a_migrated_queue_pair() {
     let (_adapter, [a, b, _], mut moving, mut peer) = world();
     let (region, theirs) = (moving.memory(), peer.memory());
     let window = a
@@ -253,7 +253,7 @@ fn windows_that_are_bound_to_the_queue_pair_follow_it() {
 }
 
 #[test]
-fn what_is_pending_elsewhere_is_not_there() {
+fn pending_memory_of_source_function_is_refused() {
     let (_adapter, [a, b, _], mut moving, mut peer) = world();
     let (pd, theirs) = (moving.pd, peer.memory());
     moving.migrate(&b).unwrap();
@@ -263,7 +263,7 @@ fn what_is_pending_elsewhere_is_not_there() {
 }
 
 #[test]
-fn it_may_come_and_go_as_often_as_it_likes_between_the_same_domains() {
+fn repeated_migration_between_two_domains_succeeds() {
     let (_adapter, [a, b, _], mut moving, mut peer) = world();
     let (old, theirs) = (moving.memory(), peer.memory());
     let homes = [(b.clone(), b.allocate_pd().unwrap()), (a, moving.pd)];
@@ -276,7 +276,7 @@ fn it_may_come_and_go_as_often_as_it_likes_between_the_same_domains() {
 }
 
 #[test]
-fn but_not_through_ever_more_of_them() {
+fn migration_through_new_domains_is_limited() {
     let (_adapter, [a, b, _], mut moving, _peer) = world();
     let mut moves = 0;
     let refused = loop {
@@ -294,7 +294,7 @@ fn but_not_through_ever_more_of_them() {
 }
 
 #[test]
-fn each_function_counts_what_went_through_it() {
+fn each_function_counts_its_own_traffic() {
     let (_adapter, [a, b, _], mut moving, mut peer) = world();
     let (ours, theirs) = (moving.memory(), peer.memory());
     let to = write(remote(&theirs));

@@ -111,7 +111,7 @@ fn raise(interrupts: &Interrupts, cause: Cause, at: At) -> u16 {
 
 /// E7: completions to their queue, other RDMA events to queue 1, global and management ones to queue 0 with vector 0.
 #[test]
-fn the_defaults_of_each_class() {
+fn event_classes_use_their_default_queues() {
     for scheme in [Scheme::ByProcessor, Scheme::ByQueue] {
         let (interrupts, board) = adapter(Arrangement::AllQueuesAllVectors, scheme, 4);
         assert_eq!(raise(&interrupts, completion(3), At::Queue(7)), 7);
@@ -146,7 +146,7 @@ fn the_defaults_of_each_class() {
 
 /// E8, scheme 1: hash, entry, processor, map.
 #[test]
-fn packets_find_their_processor_and_its_cell() {
+fn packet_hash_selects_processor_and_queue() {
     let (interrupts, board) = adapter(Arrangement::AllQueuesAllVectors, Scheme::ByProcessor, 4);
     let key = Key(*b"any forty bytes will do if they are rand");
     interrupts.set_key(key);
@@ -171,7 +171,7 @@ fn packets_find_their_processor_and_its_cell() {
 
 /// E8, scheme 2: the entry names channel and queue for channel events; RDMA events name their own queue.
 #[test]
-fn packets_find_channel_and_queue_in_their_entry() {
+fn redirection_entry_selects_channel_and_queue() {
     let (interrupts, board) = adapter(
         Arrangement::ProcessorQueuesProcessorVectors,
         Scheme::ByQueue,
@@ -198,7 +198,7 @@ fn packets_find_channel_and_queue_in_their_entry() {
 
 /// E11: load moves between processors under traffic, and no event is left behind.
 #[test]
-fn load_moves_while_it_runs() {
+fn remapping_under_load_loses_no_event() {
     let (interrupts, board) = adapter(Arrangement::AllQueuesAllVectors, Scheme::ByProcessor, 2);
     let mut seen = Vec::new();
     for n in 0..1000 {
@@ -220,7 +220,7 @@ fn load_moves_while_it_runs() {
 
 /// E9: one vector for several queues; the driver finds the right one without reading the others' entries.
 #[test]
-fn the_right_queue_of_a_shared_vector_is_found() {
+fn shared_vector_serves_the_signalled_queues() {
     let (interrupts, board) = adapter(Arrangement::AllQueuesOneVector, Scheme::ByProcessor, 4);
     for queue in [5, 23, 5, 11] {
         raise(&interrupts, completion(u32::from(queue)), At::Queue(queue));
@@ -234,7 +234,7 @@ fn the_right_queue_of_a_shared_vector_is_found() {
 
 /// E10: spurious signals do nothing, cost nothing, and do not affect the next real one.
 #[test]
-fn spurious_interrupts_are_harmless() {
+fn spurious_interrupts_cause_no_register_access() {
     let (interrupts, board) = adapter(
         Arrangement::ProcessorQueuesProcessorVectors,
         Scheme::ByProcessor,
@@ -260,7 +260,7 @@ fn spurious_interrupts_are_harmless() {
 
 /// E10: inline, pinned, line, fewer and more vectors make no difference to the events consumed.
 #[test]
-fn modes_and_grants_do_not_change_what_is_consumed() {
+fn delivery_and_vector_count_do_not_affect_events() {
     let run = |prepare: fn(&Interrupts)| {
         let (interrupts, board) = adapter(Arrangement::AllQueuesAllVectors, Scheme::ByProcessor, 3);
         prepare(&interrupts);
@@ -291,7 +291,7 @@ fn modes_and_grants_do_not_change_what_is_consumed() {
 
 /// E2: overflow is reported out of band and as an event; after resizing all events arrive in order.
 #[test]
-fn overflow_tells_and_resizing_resolves_it() {
+fn overflow_is_reported_and_resize_resolves_it() {
     let (interrupts, board) = adapter(
         Arrangement::ProcessorQueuesProcessorVectors,
         Scheme::ByProcessor,
@@ -311,7 +311,7 @@ fn overflow_tells_and_resizing_resolves_it() {
 
 /// E2: an event for an undefined queue, and one that cannot be kept, shut the adapter down; that is reported once.
 #[test]
-fn events_without_a_place_shut_the_adapter_down() {
+fn undeliverable_events_shut_the_adapter_down() {
     let (interrupts, board) = adapter(
         Arrangement::ProcessorQueuesOneVector,
         Scheme::ByProcessor,
@@ -375,7 +375,7 @@ fn moderated_queues_signal_in_time() {
 
 /// E6, the driver's part: interrupts while idle, polling while busy.
 #[test]
-fn a_busy_driver_comes_by_itself() {
+fn busy_driver_polls_without_interrupts() {
     let (interrupts, board) = adapter(Arrangement::OneQueueOneVector, Scheme::ByProcessor, 1);
     let gap = Duration::from_micros(10);
     interrupts.set_arming(0, Arming::WhenIdle(gap)).unwrap();
@@ -496,7 +496,7 @@ mod model {
 
     /// A driver serves while events arrive, and once more than needed: signals alone suffice to get all of them.
     #[test]
-    fn signals_bring_out_every_event() {
+    fn signals_alone_deliver_every_event() {
         loom::model(|| {
             let (interrupts, count, handled) = adapter();
             raise(&interrupts, 0);
@@ -516,7 +516,7 @@ mod model {
 
     /// Two drivers at one queue: each event is handled once, and in order.
     #[test]
-    fn two_drivers_at_one_queue() {
+    fn two_drivers_handle_each_event_once() {
         loom::model(|| {
             let (interrupts, count, handled) = adapter();
             raise(&interrupts, 0);

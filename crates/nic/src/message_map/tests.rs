@@ -10,7 +10,7 @@ fn route(queue: u16, vector: u16) -> Route {
 }
 
 #[test]
-fn each_cell_is_its_own() {
+fn setting_one_cell_leaves_the_others() {
     let map = MessageMap::new(3, |duty, p| route(duty as u16 * 3 + p, p)).unwrap();
     let line = Route {
         queue: u16::MAX,
@@ -31,7 +31,7 @@ fn each_cell_is_its_own() {
 }
 
 #[test]
-fn the_flat_map_has_a_legacy_bit_and_five_bits_of_vector() {
+fn flat_map_holds_line_or_32_vectors() {
     let map = FlatMap::new(2).unwrap();
     assert_eq!(map.signal(1), Ok(Signal::Line));
     for vector in 0..FLAT_VECTORS {
@@ -46,7 +46,7 @@ fn the_flat_map_has_a_legacy_bit_and_five_bits_of_vector() {
 }
 
 #[test]
-fn what_is_not_there_is_refused() {
+fn out_of_range_cells_are_refused() {
     let map = MessageMap::new(2, |_, _| route(0, 0)).unwrap();
     let refused = MapError::Processor {
         processor: 2,

@@ -17,7 +17,7 @@ fn stream(adaptive: &mut Adaptive, from: u64, every: u64, until: u64) -> Vec<u32
 }
 
 #[test]
-fn a_hold_ends_by_count_and_is_checked() {
+fn hold_ends_at_count_and_validates_input() {
     let hold = Hold::new(4, Duration::from_micros(10)).unwrap();
     assert!(hold.holds(1) && hold.holds(3) && !hold.holds(4));
     assert!(!Hold::OFF.holds(0));
@@ -28,7 +28,7 @@ fn a_hold_ends_by_count_and_is_checked() {
 }
 
 #[test]
-fn quiet_queues_are_prompt_and_busy_ones_climb_step_by_step() {
+fn adaptive_level_follows_event_rate() {
     let mut adaptive = Adaptive::default();
     let ms = 1000 * MICROSECOND;
     assert!(stream(&mut adaptive, ms, 100 * MICROSECOND, 50 * ms).is_empty());
@@ -54,7 +54,7 @@ fn a_long_window_is_judged_by_its_rate() {
 }
 
 #[test]
-fn levels_rise() {
+fn levels_are_strictly_increasing() {
     for pair in LEVELS.windows(2) {
         assert!(pair[0].0 < pair[1].0 && pair[0].1.count < pair[1].1.count);
         assert!(pair[1].1 == Hold::new(pair[1].1.count, pair[1].1.delay).unwrap());

@@ -45,7 +45,7 @@ fn several() -> Vec<Logical> {
 }
 
 #[test]
-fn profiles_that_make_no_sense_say_why() {
+fn invalid_profile_error_states_the_cause() {
     let new = |devices| DeviceProfile::new(devices, vec![]).unwrap_err().to_string();
     let both = [Service::Rdma, Service::Rdma];
     for (devices, part) in [
@@ -62,7 +62,7 @@ fn profiles_that_make_no_sense_say_why() {
 
 /// V2: services that are not implemented have a name and fail with a clear error; devices with the others are functions, in order.
 #[test]
-fn what_is_not_there_yet_refuses_clearly() {
+fn unimplemented_services_are_refused() {
     let profile = DeviceProfile::new(several(), vec![]).unwrap();
     assert_eq!(profile.function("verbena0", Service::Rdma), Ok(0));
     assert_eq!(profile.function("verbena1", Service::Rdma), Ok(1));
@@ -78,7 +78,7 @@ fn what_is_not_there_yet_refuses_clearly() {
 }
 
 #[test]
-fn one_device_may_do_several_things() {
+fn one_device_may_have_several_services() {
     let all = vec![logical("verbena0", &Service::ALL)];
     let profile = DeviceProfile::new(all, vec![]).unwrap();
     assert_eq!(profile.devices()[0].to_string(), "verbena0=rdma+nic+iscsi");
@@ -95,7 +95,7 @@ fn one_device_may_do_several_things() {
 }
 
 #[test]
-fn the_host_map_goes_both_ways() {
+fn host_map_translates_both_ways() {
     let profile = DeviceProfile::new(several(), vec![]).unwrap();
     let shares = Shares {
         qps: 10,
@@ -128,7 +128,7 @@ fn the_host_map_goes_both_ways() {
 }
 
 #[test]
-fn a_profile_that_is_more_than_the_adapter_says_whose_share_is_missing() {
+fn profile_error_names_device_without_share() {
     let many = (0..16).map(|n| Logical::rdma(format!("v{n}"))).collect();
     let profile = DeviceProfile::new(many, vec![]).unwrap();
     let said = HostMap::plan(&profile, &Shares::default()).unwrap_err();
@@ -141,7 +141,7 @@ fn a_profile_that_is_more_than_the_adapter_says_whose_share_is_missing() {
 
 /// V2: the most specific rule decides; packets that match no rule have an owner, too.
 #[test]
-fn every_packet_has_one_owner() {
+fn most_specific_rule_owns_the_packet() {
     let on = |device| owner(device, None);
     let rules = vec![
         rule("192.0.2.1", None, on("eth7")),
@@ -166,7 +166,7 @@ fn every_packet_has_one_owner() {
 }
 
 #[test]
-fn rules_that_make_no_sense_say_why() {
+fn invalid_rule_error_states_the_cause() {
     let refuse = |rules: Vec<Rule>, part: &str| {
         let mut devices = several();
         devices.push(logical("multi", &[Service::Rdma, Service::Nic]));

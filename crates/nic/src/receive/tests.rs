@@ -5,7 +5,7 @@ use verbena_wire::Stag;
 use super::*;
 
 #[test]
-fn first_posted_first_taken_within_limits() {
+fn receives_are_fifo_within_limits() {
     let sge = Sge {
         at: 0,
         len: u32::MAX,

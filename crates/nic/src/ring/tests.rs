@@ -25,7 +25,7 @@ mod plain {
 
     /// Every pattern of bursts against a `VecDeque`.
     #[test]
-    fn bursts_of_every_length_behave_like_a_plain_queue() {
+    fn bursts_behave_like_a_vecdeque() {
         for burst in 1..=3 * SLOTS {
             for left in 0..3 {
                 let (mut tx, mut rx) = ring();
@@ -68,7 +68,7 @@ mod plain {
 
     /// A queue that is never quite empty alternates between two chunks and allocates no third.
     #[test]
-    fn a_chunk_that_was_left_is_used_again() {
+    fn drained_chunk_is_used_again() {
         let (mut tx, mut rx) = ring();
         tx.push(0);
         let mut chunks = vec![tx.chunk];
@@ -83,7 +83,7 @@ mod plain {
     }
 
     #[test]
-    fn what_is_left_is_dropped_whoever_goes_first() {
+    fn remaining_values_are_dropped_with_either_end() {
         let value = Arc::new(());
         for popped in [0, 1, SLOTS - 1, SLOTS, SLOTS + 1, 2 * SLOTS] {
             for more in [0, 1, SLOTS, SLOTS + 1] {
@@ -182,7 +182,7 @@ mod model {
 
     /// Either end is dropped while the other works: every value and every chunk is freed.
     #[test]
-    fn either_end_may_go_first() {
+    fn either_end_may_be_dropped_first() {
         loom::model(|| {
             let (mut tx, mut rx) = ring();
             let value = Arc::new(());
@@ -198,7 +198,7 @@ mod model {
 
     /// `is_empty` is as reliable as a pop: what happened before is seen.
     #[test]
-    fn a_look_sees_what_happened_before() {
+    fn is_empty_sees_earlier_pushes() {
         loom::model(|| {
             let (mut tx, mut rx) = ring();
             let producer = thread::spawn(move || {

@@ -11,7 +11,7 @@ fn post(srq: &Srq, id: u64) -> Option<u32> {
 }
 
 #[test]
-fn the_limit_tells_once() {
+fn limit_event_is_raised_once() {
     let srq = queue();
     for id in 0..4 {
         post(&srq, id);
@@ -48,7 +48,7 @@ fn waiters_are_served_in_the_order_they_came() {
 }
 
 #[test]
-fn who_leaves_passes_its_promise_on() {
+fn leaving_waiter_passes_reserved_receive_on() {
     let srq = queue();
     let mut outbox = Outbox::new();
     for qpn in [7, 8] {

@@ -236,7 +236,7 @@ impl World {
 }
 
 #[test]
-fn requests_leave_and_complete_in_posting_order_whatever_their_channel() {
+fn requests_complete_in_posting_order_across_channels() {
     let mut world = World::new(8);
     let turns = [0, 3, 1, 7, 7, 2, 0, 5, 4, 6, 6, 1];
     for (id, at) in turns.into_iter().enumerate() {
@@ -273,7 +273,7 @@ fn completions_wait_for_those_before_them() {
 }
 
 #[test]
-fn a_request_that_cannot_begin_keeps_those_behind_it_from_beginning() {
+fn blocked_request_holds_back_later_requests() {
     let mut world = World::narrow(2);
     world.receives(0, 2);
     world.receives(1, 1);
@@ -295,7 +295,7 @@ fn a_request_that_cannot_begin_keeps_those_behind_it_from_beginning() {
 }
 
 #[test]
-fn a_channel_has_as_many_under_way_as_its_window() {
+fn channel_window_limits_requests_in_flight() {
     let window = Limits {
         sends: 2,
         ..Limits::default()
@@ -352,7 +352,7 @@ fn a_failed_channel_flushes_only_its_own() {
 }
 
 #[test]
-fn unsignalled_requests_complete_silently_and_history_remembers_them() {
+fn unsignalled_requests_appear_only_in_history() {
     let mut world = World::new(2);
     world.receives(0, 20);
     world.receives(1, 1);
@@ -398,7 +398,7 @@ fn an_idle_channel_keeps_no_memory_for_requests() {
 }
 
 #[test]
-fn one_order_holds_for_all_kinds_of_requests() {
+fn posting_order_holds_across_request_types() {
     let mut world = World::new(3);
     world.receives(2, 1);
     let remote = crate::wr::Remote {

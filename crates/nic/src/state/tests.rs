@@ -25,22 +25,22 @@ fn table(next: impl Fn(QpState, QpEvent) -> Option<QpState>) -> String {
 }
 
 #[test]
-fn the_table_of_roce() {
+fn roce_transitions_match_snapshot() {
     insta::assert_snapshot!(table(|state, event| state.next(Personality::Roce, event)));
 }
 
 #[test]
-fn the_table_of_iwarp() {
+fn iwarp_transitions_match_snapshot() {
     insta::assert_snapshot!(table(|state, event| state.next(Personality::Iwarp, event)));
 }
 
 #[test]
-fn the_table_of_datagrams() {
+fn ud_transitions_match_snapshot() {
     insta::assert_snapshot!(table(QpState::next_ud));
 }
 
 #[test]
-fn the_verbs_way_up_works_and_cannot_be_shortened() {
+fn rts_is_reached_through_init_and_rtr() {
     let up = [QpState::Init, QpState::Rtr, QpState::Rts];
     let mut state = QpState::Reset;
     for next in up {
@@ -54,7 +54,7 @@ fn the_verbs_way_up_works_and_cannot_be_shortened() {
 }
 
 #[test]
-fn a_peer_that_leaves_politely_changes_nothing_in_roce() {
+fn peer_close_keeps_roce_queue_pair_in_rts() {
     let after = QpState::Rts.next(Personality::Roce, QpEvent::PeerClosed);
     assert_eq!(after, Some(QpState::Rts));
     let after = QpState::Rts.next(Personality::Iwarp, QpEvent::PeerClosed);

@@ -22,7 +22,7 @@ const KEY: Key = Key([0x5a; KEY_LEN]);
 const OTHER: Key = Key(*b"any forty bytes will do if they are rand");
 
 #[test]
-fn the_low_bits_of_the_hash_choose_the_entry() {
+fn low_hash_bits_select_the_entry() {
     let entries: Vec<Redirection> = (0..8).map(on).collect();
     let steering = Steering::new(OTHER, entries).unwrap();
     assert_eq!(steering.mask(), 7);
@@ -50,7 +50,7 @@ fn entries_move_from_processor_to_processor() {
 }
 
 #[test]
-fn another_key_spreads_differently_and_all_the_same() {
+fn changed_key_changes_packet_steering() {
     let entries: Vec<Redirection> = (0..4).map(on).collect();
     let steering = Steering::new(KEY, entries).unwrap();
     let before: Vec<u16> = (0..100)
@@ -64,7 +64,7 @@ fn another_key_spreads_differently_and_all_the_same() {
 }
 
 #[test]
-fn nonsense_is_refused_and_changes_nothing() {
+fn invalid_tables_are_refused_without_effect() {
     let size = |n: usize| Steering::new(KEY, vec![on(0); n]).err();
     for n in [0, 3, 512] {
         assert_eq!(size(n), Some(SteeringError::Size(n)));
@@ -89,7 +89,7 @@ fn nonsense_is_refused_and_changes_nothing() {
 
 /// E8: key, size and entries change while packets are steered; each packet is steered by one table or the other.
 #[test]
-fn tables_change_under_traffic() {
+fn steering_is_valid_while_tables_change() {
     let steering = Steering::new(KEY, vec![on(1)]).unwrap();
     let over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {

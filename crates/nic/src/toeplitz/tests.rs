@@ -63,7 +63,7 @@ const VECTORS: [(&str, &str, u32, u32); 8] = [
 ];
 
 #[test]
-fn all_published_hashes() {
+fn published_hash_vectors_match() {
     for (from, to, addresses, ports) in VECTORS {
         let from: core::net::SocketAddr = from.parse().unwrap();
         let to: core::net::SocketAddr = to.parse().unwrap();
@@ -79,7 +79,7 @@ fn all_published_hashes() {
 }
 
 #[test]
-fn families_do_not_mix_and_keys_are_not_shown() {
+fn mixed_families_are_refused_and_keys_hidden() {
     let four = (IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
     let six = (IpAddr::V6(Ipv6Addr::LOCALHOST), 1);
     assert_eq!(Tuple::tcp(four, six), None);

@@ -178,7 +178,7 @@ fn seal(packet: &UdPacket<'_>, path: Path) -> Vec<u8> {
 }
 
 #[test]
-fn a_datagram_takes_one_receive_and_says_where_it_came_from() {
+fn datagram_fills_grh_and_reports_its_source() {
     let mut world = World::new();
     let qp = world.qp(5, None);
     // In elements that cut both the header and the message.
@@ -227,7 +227,7 @@ fn a_datagram_takes_one_receive_and_says_where_it_came_from() {
 }
 
 #[test]
-fn the_header_of_the_other_family_takes_all_forty_bytes() {
+fn ipv6_header_fills_all_forty_bytes() {
     let (src, dst): (IpAddr, IpAddr) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
     let way = path(src, dst);
     let bytes = seal(&packet(b"1234"), way);
@@ -237,7 +237,7 @@ fn the_header_of_the_other_family_takes_all_forty_bytes() {
 }
 
 #[test]
-fn every_drop_has_its_cause_and_changes_nothing() {
+fn dropped_datagrams_are_counted_by_cause() {
     let mut world = World::new();
     let qp = world.qp(5, None);
     let cases = |world: &mut World| {
@@ -310,7 +310,7 @@ fn a_flipped_bit_is_a_dropped_datagram() {
 }
 
 #[test]
-fn what_is_too_long_is_refused_on_both_sides() {
+fn oversized_datagrams_are_refused_both_ways() {
     let mut world = World::new();
     let qp = world.qp(5, None);
     let too_long = [world.sge(0, 4097)];
@@ -337,7 +337,7 @@ fn what_is_too_long_is_refused_on_both_sides() {
 }
 
 #[test]
-fn sends_leave_and_complete_in_order_as_there_is_room() {
+fn sends_complete_in_order_as_room_permits() {
     let mut world = World::new();
     let qp = world.qp(5, None);
     for id in 0..10 {
@@ -384,7 +384,7 @@ fn own_key_and_multicast_number_are_filled_in() {
 
 /// InfiniBand: a send that fails stops only the send queue, and `Rts` restarts it.
 #[test]
-fn a_bad_send_leads_to_sqe_and_back() {
+fn failed_send_enters_sqe_until_rts() {
     let mut world = World::new();
     let qp = world.qp(5, None);
     let good = [world.sge(0, 8)];
@@ -422,7 +422,7 @@ fn a_bad_send_leads_to_sqe_and_back() {
 }
 
 #[test]
-fn a_bad_receive_ends_the_queue_pair() {
+fn invalid_receive_memory_fails_the_queue_pair() {
     let mut world = World::new();
     let qp = world.qp(5, None);
     let bad = [Sge {
@@ -446,7 +446,7 @@ fn a_bad_receive_ends_the_queue_pair() {
 }
 
 #[test]
-fn a_drained_queue_keeps_what_is_posted() {
+fn sqd_queue_pair_keeps_posted_sends() {
     let mut world = World::new();
     let qp = world.qp(5, None);
     assert!(qp.modify(QpState::Sqd, &mut world.out));
@@ -461,7 +461,7 @@ fn a_drained_queue_keeps_what_is_posted() {
 }
 
 #[test]
-fn states_say_what_may_be_posted() {
+fn posts_are_limited_by_state() {
     let mut world = World::new();
     let new = world.qp(5, None);
     assert!(new.modify(QpState::Reset, &mut world.out));
@@ -490,7 +490,7 @@ fn states_say_what_may_be_posted() {
 }
 
 #[test]
-fn a_shared_queue_gives_what_fits_and_its_limit_is_told() {
+fn srq_serves_datagrams_and_raises_limit_event() {
     let mut world = World::new();
     let srq = world.function.create_srq(world.pd, 8, 2).unwrap();
     let (a, b) = (
@@ -525,7 +525,7 @@ fn a_shared_queue_gives_what_fits_and_its_limit_is_told() {
 
 /// V5: a send waits until its memory is registered; a datagram does not wait for the memory of a receive.
 #[test]
-fn memory_that_is_pending() {
+fn pending_memory_delays_sends_and_drops_datagrams() {
     let mut world = World::new();
     let qp = world.qp(5, None);
     let tpt = qp.init().tpt.clone();
@@ -554,7 +554,7 @@ fn memory_that_is_pending() {
 }
 
 #[test]
-fn an_overflow_fails_it_and_destroying_leaves_nothing() {
+fn overflow_fails_queue_pair_and_destroy_cleans_up() {
     let mut world = World::sized(2);
     let qp = world.qp(5, None);
     let room = [world.sge(0, 100)];
@@ -582,7 +582,7 @@ fn an_overflow_fails_it_and_destroying_leaves_nothing() {
 }
 
 #[test]
-fn a_destroyed_one_sends_nothing_more() {
+fn destroyed_queue_pair_sends_nothing() {
     let mut world = World::new();
     let qp = world.qp(5, None);
     world.send(&qp, 1, &[]);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn fewer_granted_are_shared_and_more_stay_unused() {
+fn ungranted_vectors_share_granted_ones() {
     let vectors = Vectors::new(4).unwrap();
     let given = |vectors: &Vectors| -> Vec<Signal> {
         let signals = (0..4).map(|v| vectors.resolve(Signal::Vector(v)).0);
@@ -20,7 +20,7 @@ fn fewer_granted_are_shared_and_more_stay_unused() {
 }
 
 #[test]
-fn each_vector_has_its_delivery() {
+fn delivery_is_set_per_vector() {
     let vectors = Vectors::new(3).unwrap();
     vectors.deliver(1, Delivery::Pinned(u16::MAX)).unwrap();
     vectors.deliver(2, Delivery::Line).unwrap();

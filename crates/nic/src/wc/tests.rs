@@ -32,6 +32,6 @@ fn failures_and_solicited_messages_are_urgent() {
 }
 
 #[test]
-fn a_completion_stays_small() {
+fn completion_struct_is_40_bytes() {
     assert_eq!(size_of::<Wc>(), 40);
 }

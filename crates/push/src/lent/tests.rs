@@ -15,7 +15,7 @@ fn pool(reference: u32, count: u32, size: u32) -> Pool {
 }
 
 #[test]
-fn an_element_is_free_only_when_given_back_and_written() {
+fn element_is_free_after_completion_and_return() {
     use Use::*;
     let events = [
         UseEvent::Push,
@@ -39,7 +39,7 @@ fn an_element_is_free_only_when_given_back_and_written() {
 
 /// P6: the user stops before it replies.
 #[test]
-fn a_pool_is_left_only_when_nothing_is_under_way() {
+fn pool_is_gone_only_after_draining() {
     use Lease::*;
     let events = [
         LeaseEvent::Recall,
@@ -60,7 +60,7 @@ fn a_pool_is_left_only_when_nothing_is_under_way() {
 }
 
 #[test]
-fn the_smallest_element_that_fits_is_taken_in_turn() {
+fn smallest_fitting_element_is_taken_in_turn() {
     let mut lents = Lents::default();
     lents.insert(pool(9, 2, 100), false);
     lents.insert(pool(4, 1, 2000), false);
@@ -73,7 +73,7 @@ fn the_smallest_element_that_fits_is_taken_in_turn() {
 }
 
 #[test]
-fn a_pool_that_leaves_is_not_taken_from() {
+fn leaving_pool_gives_no_elements() {
     let mut lents = Lents::default();
     lents.insert(pool(1, 4, 100), false);
     lents.change(1, |lent| lent.lease = Lease::Leaving);

@@ -15,7 +15,7 @@ fn pool(count: u32, size: u32) -> Pool {
 }
 
 #[test]
-fn elements_go_round_in_one_direction() {
+fn element_states_advance_in_one_cycle() {
     use Hold::*;
     use HoldEvent::*;
     for hold in [Lent, Held, Returning] {
@@ -33,7 +33,7 @@ fn elements_go_round_in_one_direction() {
 
 /// P6: the owner frees only after the user has stopped.
 #[test]
-fn nothing_is_free_before_the_peer_has_stopped() {
+fn pool_is_freed_after_peer_has_stopped() {
     use Tenure::*;
     use TenureEvent::*;
     let table = [
@@ -48,7 +48,7 @@ fn nothing_is_free_before_the_peer_has_stopped() {
 }
 
 #[test]
-fn an_arrival_is_believed_once_and_within_the_element() {
+fn arrival_is_accepted_once_within_element_bounds() {
     let mut owned = Owned::new(pool(2, 10), false);
     assert_eq!(owned.arrive(0, 10), Ok(()));
     let again = Violation::NotLent {
@@ -72,7 +72,7 @@ fn an_address_names_the_element_that_begins_there() {
 }
 
 #[test]
-fn neighbours_share_a_range_and_the_rest_waits() {
+fn adjacent_elements_share_a_range() {
     let mut owned = Owned::new(pool(8, 10), false);
     for element in [5, 1, 2, 7, 6] {
         owned.arrive(element, 1).unwrap();
@@ -95,7 +95,7 @@ fn neighbours_share_a_range_and_the_rest_waits() {
 
 /// A message for every element is waste while the peer has others, and needed when it has none.
 #[test]
-fn giving_back_waits_for_company_unless_the_peer_has_none() {
+fn returns_are_batched_unless_peer_is_empty() {
     let mut owned = Owned::new(pool(8, 10), false);
     owned.arrive(0, 1).unwrap();
     owned.give_back(0);
@@ -111,7 +111,7 @@ fn giving_back_waits_for_company_unless_the_peer_has_none() {
 
 /// A: announced packets are given up at the second call; older numbers do no harm, and impossible ones are an error.
 #[test]
-fn what_was_announced_has_time_to_come() {
+fn announced_packets_are_given_up_at_second_call() {
     let mut owned = Owned::new(pool(8, 10), true);
     assert_eq!(owned.announce(9), Err((0, 8)));
     owned.announce(3).unwrap();

@@ -82,7 +82,7 @@ fn user(reference: u32, element: u32, size: u32) -> Session {
 
 /// P7: 255 and 256 pools and elements, 65535 and 65536 bytes.
 #[test]
-fn the_indication_is_immediate_until_it_does_not_fit() {
+fn indication_uses_immediate_data_when_it_fits() {
     let cases = [
         (255, 255, 65535, true),
         (256, 255, 65535, false),
@@ -122,7 +122,7 @@ fn the_indication_is_immediate_until_it_does_not_fit() {
 }
 
 #[test]
-fn indications_that_gather_share_a_message() {
+fn gathered_indications_share_a_message() {
     let settings = Settings {
         naming: Naming::Address,
         ..Settings::new(Arrangement::Writes)
@@ -150,7 +150,7 @@ fn indications_that_gather_share_a_message() {
 
 /// P6: an element is not reused before the owner gave it back, even if the write completes later.
 #[test]
-fn an_element_comes_back_only_from_its_owner() {
+fn element_is_reused_only_after_owner_returns_it() {
     let mut session = session(Arrangement::Writes);
     lend(&mut session, &[pool(1, 1, 100)]).unwrap();
     let packet = session.send(10).unwrap();
@@ -174,7 +174,7 @@ fn an_element_comes_back_only_from_its_owner() {
 
 /// P6: the session asks when it runs low, once.
 #[test]
-fn a_user_that_runs_low_asks_once() {
+fn session_low_on_elements_asks_once() {
     let settings = Settings {
         low: 2,
         ask: 77,
@@ -208,7 +208,7 @@ fn a_user_that_runs_low_asks_once() {
 
 /// P6: the user stops before it replies.
 #[test]
-fn a_flush_is_answered_when_the_writes_have_ended() {
+fn flush_is_answered_after_writes_complete() {
     let mut session = session(Arrangement::Writes);
     lend(&mut session, &[pool(1, 4, 100), pool(2, 4, 100)]).unwrap();
     let packet = session.send(10).unwrap();
@@ -224,7 +224,7 @@ fn a_flush_is_answered_when_the_writes_have_ended() {
 }
 
 #[test]
-fn several_pools_share_a_message_and_are_cut_to_the_frame() {
+fn pool_advertisements_are_split_at_frame_size() {
     let settings = Settings {
         frame: 12 + 2 * 32,
         ..Settings::new(Arrangement::Writes)
@@ -245,7 +245,7 @@ fn several_pools_share_a_message_and_are_cut_to_the_frame() {
 
 /// P6: unknown functions and versions are counted and answered.
 #[test]
-fn what_is_not_known_is_answered() {
+fn unknown_messages_are_answered() {
     let mut session = session(Arrangement::Single);
     for (function, version) in [(10, 1), (0, 1), (1, 2), (9, 0), (0xffff, 0xffff)] {
         let context = 0x0102_0304_0506_0708;
@@ -307,7 +307,7 @@ fn every_request_is_answered() {
 }
 
 #[test]
-fn an_answer_belongs_to_its_request() {
+fn reply_must_match_its_request() {
     let mut session = session(Arrangement::Writes);
     let context = session.request(Operation::GetLink, b"").unwrap();
     let reply = Body::CfgUtilReply {
@@ -329,7 +329,7 @@ fn an_answer_belongs_to_its_request() {
 }
 
 #[test]
-fn memory_is_free_after_the_reply_and_not_before() {
+fn pool_is_freed_after_flush_reply() {
     let mut session = session(Arrangement::Writes);
     session.advertise(&[pool(1, 2, 100)]).unwrap();
     let word = |element| Indication::fit(1, element, 9).unwrap().immediate();
@@ -391,7 +391,7 @@ fn settings_and_pools_are_checked() {
 
 /// A packet that does not fit consumes its descriptor: the carrier's queue and ours stay equal.
 #[test]
-fn a_packet_too_long_for_its_descriptor_is_no_arrival() {
+fn overlong_packet_consumes_its_descriptor() {
     let mut session = session(Arrangement::Sends);
     session.advertise(&[pool(1, 2, 100)]).unwrap();
     outputs(&mut session);
@@ -416,7 +416,7 @@ fn a_packet_too_long_for_its_descriptor_is_no_arrival() {
 
 /// A packet that was given up arrives late: it consumes the next descriptor, here as at the carrier.
 #[test]
-fn a_packet_that_was_given_up_spends_its_descriptor() {
+fn late_packet_consumes_its_descriptor() {
     let mut session = session(Arrangement::Sends);
     session.advertise(&[pool(1, 2, 100)]).unwrap();
     outputs(&mut session);
@@ -447,7 +447,7 @@ fn a_packet_that_was_given_up_spends_its_descriptor() {
 
 /// An element that is returned does not cancel the request for a longer one.
 #[test]
-fn the_question_for_a_longer_element_is_not_forgotten() {
+fn request_for_longer_element_is_kept() {
     let mut session = user(1, 0, 100);
     let packet = session.send(50).unwrap();
     session.handle_written(packet).unwrap();
@@ -483,7 +483,7 @@ fn messages_beyond_the_window_are_refused() {
 
 /// A peer that asks has run low: it is told of every element, not only of a batch.
 #[test]
-fn a_peer_that_asks_is_told_at_once() {
+fn pool_request_is_answered_with_returned_elements() {
     let mut session = session(Arrangement::Writes);
     session.advertise(&[pool(1, 8, 100)]).unwrap();
     let word = Indication::fit(1, 3, 9).unwrap().immediate();

@@ -3,7 +3,7 @@
 use super::{Credit, Grant};
 
 #[test]
-fn credit_is_what_was_granted_and_not_spent() {
+fn credit_is_granted_minus_spent() {
     let mut credit = Credit::new(2);
     credit.spend();
     credit.spend();
@@ -13,7 +13,7 @@ fn credit_is_what_was_granted_and_not_spent() {
 }
 
 #[test]
-fn an_old_grant_changes_nothing_and_a_wild_one_is_refused() {
+fn old_grant_is_ignored_excessive_one_refused() {
     let mut credit = Credit::new(4);
     assert_eq!(credit.raise(4, 8), Ok(0));
     assert_eq!(credit.raise(1, 8), Ok(0));
@@ -22,7 +22,7 @@ fn an_old_grant_changes_nothing_and_a_wild_one_is_refused() {
 }
 
 #[test]
-fn numbers_wrap() {
+fn credit_numbers_wrap() {
     let mut credit = Credit::new(u32::MAX);
     credit.sent = u32::MAX - 1;
     assert_eq!(credit.raise(3, 8), Ok(4));
@@ -38,7 +38,7 @@ fn numbers_wrap() {
 
 /// An overdrawn credit is 0, not almost 2^32.
 #[test]
-fn overdrawn_is_empty() {
+fn overdrawn_credit_is_zero() {
     let mut credit = Credit::new(1);
     credit.spend();
     credit.spend();
@@ -46,7 +46,7 @@ fn overdrawn_is_empty() {
 }
 
 #[test]
-fn no_more_is_lost_than_can_have_been_sent() {
+fn losses_are_limited_to_granted_credit() {
     let mut grant = Grant::new(4);
     assert_eq!(grant.lose(9), 4);
     assert_eq!(grant.owed(4), 4);

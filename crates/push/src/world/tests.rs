@@ -148,17 +148,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn a_perfect_carrier(settings in settings(), ops in prop::collection::vec(op(), 0..150)) {
+    fn sessions_agree_over_an_immediate_carrier(settings in settings(), ops in prop::collection::vec(op(), 0..150)) {
         play(settings, &ops, true);
     }
 
     #[test]
-    fn a_slow_carrier(settings in settings(), ops in prop::collection::vec(op(), 0..300)) {
+    fn sessions_agree_over_a_delaying_carrier(settings in settings(), ops in prop::collection::vec(op(), 0..300)) {
         play(settings, &ops, false);
     }
 
     #[test]
-    fn a_carrier_that_loses(
+    fn sessions_recover_from_a_lossy_carrier(
         single in any::<bool>(),
         steps in prop::collection::vec((0..2usize, 0..8u8, any::<usize>()), 0..200),
     ) {
@@ -224,7 +224,7 @@ fn refresh(world: &mut World) {
 
 /// P6: a pool whose flush was answered is not advertised again because the answer was lost.
 #[test]
-fn a_lost_answer_to_a_flush_is_given_again() {
+fn lost_flush_reply_is_repeated() {
     let mut world = World::new(Settings::new(Arrangement::Sends));
     world.lossy = true;
     world.advertise(0, &[World::pool(1, 5, 50)]).unwrap();
@@ -291,7 +291,7 @@ fn refresh_past_packets(world: &mut World) {
 
 /// P5, A: packets that an announcement overtakes, in our queues or in flight, are not counted as lost.
 #[test]
-fn what_a_message_overtakes_is_not_given_up() {
+fn overtaken_packets_are_not_given_up() {
     for left in [false, true] {
         let mut world = World::new(Settings::new(Arrangement::Sends));
         world.lossy = true;
@@ -320,7 +320,7 @@ fn what_a_message_overtakes_is_not_given_up() {
 
 /// P5, A: packets that arrive after they were given up make the count wrong; it is corrected, and traffic continues.
 #[test]
-fn packets_that_come_after_all_do_not_stop_the_flow() {
+fn late_packets_do_not_stop_traffic() {
     let mut world = World::new(Settings::new(Arrangement::Sends));
     world.lossy = true;
     for side in 0..2 {
@@ -351,7 +351,7 @@ fn packets_that_come_after_all_do_not_stop_the_flow() {
 
 /// P6: a request that was repeated because its answer was late is answered twice, which is no violation.
 #[test]
-fn the_second_answer_to_what_was_said_twice_is_no_violation() {
+fn duplicate_reply_is_no_violation() {
     let mut world = World::new(Settings::new(Arrangement::Sends));
     world.lossy = true;
     world.advertise(0, &[World::pool(1, 5, 50)]).unwrap();

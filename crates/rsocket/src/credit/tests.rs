@@ -20,7 +20,7 @@ fn a_sender_stays_within_ring_and_messages() {
 }
 
 #[test]
-fn a_credit_that_cannot_be_is_an_offence() {
+fn impossible_credit_is_a_violation() {
     let mut out = Outgoing::new(10, 2);
     out.send(7);
     out.credit(3, 1).unwrap();
@@ -31,7 +31,7 @@ fn a_credit_that_cannot_be_is_an_offence() {
 }
 
 #[test]
-fn a_message_that_cannot_be_is_an_offence() {
+fn impossible_message_is_a_violation() {
     let mut incoming = Incoming::new(10, 2);
     assert!(incoming.arrive(0).is_err());
     assert!(incoming.arrive(11).is_err());
@@ -51,7 +51,7 @@ fn a_message_that_cannot_be_is_an_offence() {
 
 /// A sender that sends whatever it may, a receiver that reads small random amounts, and delayed credits.
 #[test]
-fn nobody_overruns_and_nobody_starves() {
+fn random_traffic_neither_overruns_nor_stalls() {
     let mut random = 1_u64;
     let mut dice = move |sides: u64| {
         random = random

@@ -16,7 +16,7 @@ fn bytes() -> [u8; Hello::BYTES] {
 }
 
 #[test]
-fn what_is_no_hello_is_refused_with_the_reason() {
+fn malformed_hello_is_refused_with_reason() {
     let good = bytes();
     let spoilt = |at: usize, byte: u8| {
         let mut bytes = good;
@@ -38,7 +38,7 @@ fn what_is_no_hello_is_refused_with_the_reason() {
 }
 
 #[test]
-fn later_forms_may_be_longer() {
+fn longer_hello_is_accepted() {
     let mut long = bytes().to_vec();
     long.extend([9; 9]);
     assert!(Hello::from_bytes(&long).is_ok());

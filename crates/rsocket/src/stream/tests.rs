@@ -58,7 +58,7 @@ fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 #[test]
-fn bytes_of_all_sizes_come_back() {
+fn echo_returns_bytes_of_all_sizes() {
     let small = Options {
         recv_buffer: 3000,
         send_buffer: 5000,
@@ -109,7 +109,7 @@ fn bytes_of_all_sizes_come_back() {
 }
 
 #[test]
-fn a_full_socket_takes_a_part_and_then_nothing() {
+fn full_socket_accepts_part_then_would_block() {
     let (client, server) = pair();
     client.set_nonblocking(true);
     let sent = pattern(4 << 20, 3);
@@ -137,7 +137,7 @@ fn a_full_socket_takes_a_part_and_then_nothing() {
 }
 
 #[test]
-fn peeking_leaves_what_is_there() {
+fn peek_leaves_bytes_in_place() {
     let (client, server) = pair();
     client.send(b"hello", Flags::default()).unwrap();
     let mut got = [0; 5];
@@ -157,7 +157,7 @@ fn peeking_leaves_what_is_there() {
 }
 
 #[test]
-fn each_half_ends_by_itself() {
+fn each_half_shuts_down_independently() {
     let (client, server) = pair();
     client.send(b"last words", Flags::default()).unwrap();
     client.shutdown(Half::Write).unwrap();
@@ -178,7 +178,7 @@ fn each_half_ends_by_itself() {
 }
 
 #[test]
-fn whoever_does_not_want_to_read_is_not_kept() {
+fn read_shutdown_wakes_blocked_recv() {
     let (client, _server) = pair();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| client.recv(&mut [0; 9], Flags::default()).unwrap());
@@ -189,7 +189,7 @@ fn whoever_does_not_want_to_read_is_not_kept() {
 }
 
 #[test]
-fn closing_wakes_who_waits_and_delivers_what_was_sent() {
+fn close_wakes_recv_and_delivers_sent_bytes() {
     let (client, server) = pair();
     let sent = pattern(300_000, 8);
     client.send(&sent, Flags::default()).unwrap();
@@ -215,7 +215,7 @@ fn closing_wakes_who_waits_and_delivers_what_was_sent() {
 }
 
 #[test]
-fn connecting_without_waiting() {
+fn nonblocking_connect_reports_in_progress() {
     let listener = listener();
     listener.set_nonblocking(true);
     assert!(listener.accept().unwrap_err().is_would_block());
@@ -248,7 +248,7 @@ fn connecting_without_waiting() {
 }
 
 #[test]
-fn all_addresses_are_those_of_both_families() {
+fn ipv6_wildcard_accepts_ipv4_unless_v6_only() {
     for only in [false, true] {
         let listener = Stream::new(net());
         listener.set_options(|mine| mine.v6_only = only);
@@ -270,7 +270,7 @@ fn all_addresses_are_those_of_both_families() {
 }
 
 #[test]
-fn a_port_that_nobody_named_is_free_in_both_families() {
+fn automatic_port_is_free_in_both_families() {
     // Linux chooses among some ten thousand ports: with so many tries, one that is in use for IPv4 is sure to come up.
     let others: Vec<_> = (0..400)
         .map(|_| std::net::TcpListener::bind("0.0.0.0:0").unwrap())
@@ -284,7 +284,7 @@ fn a_port_that_nobody_named_is_free_in_both_families() {
 }
 
 #[test]
-fn nobody_there_is_an_error_once() {
+fn refused_connect_reports_error_once() {
     let free = {
         let listener = listener();
         listener.local().unwrap()
@@ -305,7 +305,7 @@ fn nobody_there_is_an_error_once() {
 }
 
 #[test]
-fn many_sockets_and_one_alarm() {
+fn one_alarm_wakes_for_many_sockets() {
     const MANY: usize = 40;
     let pairs: Vec<_> = (0..MANY).map(|_| pair()).collect();
     let alarm = Alarm::mine().unwrap();
@@ -340,7 +340,7 @@ fn many_sockets_and_one_alarm() {
 }
 
 #[test]
-fn a_time_limit_ends_waiting() {
+fn receive_timeout_ends_waiting() {
     let (client, _server) = pair();
     client.set_options(|mine| mine.recv_timeout = Some(Duration::from_millis(30)));
     let start = Instant::now();
@@ -354,7 +354,7 @@ fn a_time_limit_ends_waiting() {
 }
 
 #[test]
-fn a_time_limit_beyond_the_clock_is_none() {
+fn timeout_beyond_clock_range_is_none() {
     let (client, server) = pair();
     client.set_options(|mine| mine.recv_timeout = Some(Duration::MAX));
     server.send(b"x", Flags::default()).unwrap();
@@ -442,7 +442,7 @@ impl Rogue {
 }
 
 #[test]
-fn a_hello_that_is_none_is_turned_away_and_others_are_served() {
+fn malformed_hello_does_not_block_other_clients() {
     let listener = listener();
     let device = &net().device;
     let cq = device.cq(64).unwrap();
@@ -460,7 +460,7 @@ fn a_hello_that_is_none_is_turned_away_and_others_are_served() {
 }
 
 #[test]
-fn an_answer_that_is_no_hello_is_an_error() {
+fn malformed_answer_fails_connect() {
     let device = &net().device;
     let listener = device.listen("127.0.0.1:0").unwrap();
     let client = Stream::new(net());
@@ -480,7 +480,7 @@ fn an_answer_that_is_no_hello_is_an_error() {
 }
 
 #[test]
-fn a_rogue_is_hung_up_on() {
+fn protocol_violations_reset_the_connection() {
     let send = SendOp::Send {
         invalidate: None,
         immediate: None,
@@ -507,7 +507,7 @@ fn a_rogue_is_hung_up_on() {
 }
 
 #[test]
-fn a_rogue_cannot_announce_what_it_did_not_write() {
+fn announcing_unwritten_bytes_resets_the_connection() {
     for (len, announced) in [(4_usize, 5_u32), (0, 0), (4, u32::MAX)] {
         let (rogue, server, hello) = Rogue::connected();
         let op = SendOp::Write {
@@ -524,7 +524,7 @@ fn a_rogue_cannot_announce_what_it_did_not_write() {
 }
 
 #[test]
-fn a_rogue_cannot_write_beside_the_ring_or_read_it() {
+fn write_outside_ring_resets_the_connection() {
     let (rogue, server, hello) = Rogue::connected();
     let mut place = hello.ring.place();
     place.to = verbena::low::To::new(place.to.get() + hello.ring.len());
@@ -538,7 +538,7 @@ fn a_rogue_cannot_write_beside_the_ring_or_read_it() {
 }
 
 #[test]
-fn a_peer_that_goes_without_a_word_is_a_broken_connection() {
+fn peer_gone_without_end_is_reset() {
     let (rogue, server, hello) = Rogue::connected();
     let op = SendOp::Write {
         remote: hello.ring.place(),

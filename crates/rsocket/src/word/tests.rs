@@ -5,7 +5,7 @@ use verbena::{Access, Device};
 use super::*;
 
 #[test]
-fn every_word_is_read_as_it_was_written() {
+fn every_control_message_survives_encoding() {
     let device = Device::open().unwrap();
     let memory = device.memory(64, Access::ALL).unwrap().remote();
     for word in [

@@ -7,7 +7,7 @@ use super::record::{CellUse, Kind, Op, Touch};
 use super::*;
 
 #[test]
-fn the_first_seeds_pass() {
+fn first_adapter_seeds_pass() {
     let mut all = Tally::default();
     for seed in 0..100 {
         match run(seed) {
@@ -20,7 +20,7 @@ fn the_first_seeds_pass() {
 }
 
 #[test]
-fn the_first_seeds_with_cells_pass() {
+fn first_adapter_seeds_with_cells_pass() {
     let (mut reads, mut held) = (0, 0);
     for seed in 0..100 {
         let record = play_with_cells(seed).unwrap();
@@ -35,7 +35,7 @@ fn the_first_seeds_with_cells_pass() {
 }
 
 #[test]
-fn a_seed_is_one_story() {
+fn adapter_seed_is_reproducible() {
     let told = |record: Record| {
         // Addresses differ from run to run; what happens does not depend on them.
         let story = record.story.iter().filter(|l| !l.contains("post"));
@@ -47,7 +47,7 @@ fn a_seed_is_one_story() {
 }
 
 #[test]
-fn the_workloads_reach_every_kind_of_trouble() {
+fn workloads_cover_every_kind_of_fault() {
     let (mut statuses, mut faults) = (BTreeSet::new(), BTreeSet::new());
     let (mut windows, mut regions, mut invalidated) = (0, 0, 0);
     let mut touches = [0; 3];
@@ -101,7 +101,7 @@ fn the_workloads_reach_every_kind_of_trouble() {
 /// A frame whose memory was revoked cannot be finished, and the peer gets no Terminate; a queue pair that waits for damaged
 /// bytes keeps the shared receive that was assigned to it. Neither is an error.
 #[test]
-fn what_nobody_can_help_is_no_objection() {
+fn unavoidable_outcomes_are_not_errors() {
     for seed in [157_125, 160_537] {
         run(seed).unwrap_or_else(|failure| panic!("{failure}"));
     }

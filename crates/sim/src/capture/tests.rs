@@ -19,7 +19,7 @@ fn the_same_seed_writes_the_same_file() {
 }
 
 #[test]
-fn every_packet_is_sound_and_every_stream_complete() {
+fn captured_packets_are_valid_and_streams_complete() {
     let bytes = capture(1);
     let mut reader = PcapReader::new(&bytes[..]).expect("a pcap");
     let mut next: BTreeMap<(u16, u16), u32> = BTreeMap::new();

@@ -76,7 +76,7 @@ fn received(report: &Report) -> bool {
 }
 
 #[test]
-fn the_healthy_run_met_a_missing_receive() {
+fn healthy_run_contains_a_missing_receive() {
     let t = healthy();
     assert_eq!(at(&t, 1, |r| *r == Report::NotReady).len(), 1);
 }
@@ -141,7 +141,7 @@ fn order_finds_swapped_completions() {
 }
 
 #[test]
-fn order_finds_every_wrong_word_of_a_delivery() {
+fn order_finds_every_wrong_field_of_a_delivery() {
     let tamper: [fn(&mut crate::work::Received); 5] = [
         |r| r.len += 1,
         |r| r.immediate = None,
@@ -195,7 +195,7 @@ fn once_finds_an_atomic_that_ran_twice() {
 }
 
 #[test]
-fn once_finds_statuses_that_cannot_be_true() {
+fn once_finds_impossible_statuses() {
     for status in [
         Status::Accepted,
         Status::Fetched(0),
@@ -210,7 +210,7 @@ fn once_finds_statuses_that_cannot_be_true() {
 }
 
 #[test]
-fn once_finds_a_success_the_other_side_knows_nothing_of() {
+fn once_finds_a_success_without_a_delivery() {
     finds(once::check, |t| {
         let last = *at(t, 1, received).last().expect("deliveries");
         t.reports[1].remove(last);
@@ -235,7 +235,7 @@ fn leaks_finds_every_leftover() {
 }
 
 #[test]
-fn leaks_finds_stalls_alarms_and_rude_ends() {
+fn leaks_finds_stalls_and_abnormal_ends() {
     finds(leaks::check, |t| t.stalled = true);
     finds(leaks::check, |t| {
         t.reports[0].push(Report::Closed(false));
@@ -248,7 +248,7 @@ fn leaks_finds_stalls_alarms_and_rude_ends() {
 }
 
 #[test]
-fn leaks_finds_a_flip_that_nobody_noticed_and_a_stall_it_does_not_explain() {
+fn leaks_finds_unnoticed_flips_and_unexplained_stalls() {
     let why = finds(leaks::check, |t| t.flipped[0].push(200));
     assert!(why.contains("nobody noticed"), "{why}");
     // Position 200 is in the payload of a frame; the first length field is right behind the startup frame.
@@ -266,7 +266,7 @@ fn leaks_finds_a_flip_that_nobody_noticed_and_a_stall_it_does_not_explain() {
 }
 
 #[test]
-fn leaks_finds_a_refusal_that_did_not_happen() {
+fn leaks_finds_a_missing_refusal() {
     let bad = run(&session(|b| {
         b.send(0, 5);
         b.write_nowhere(0);
@@ -286,7 +286,7 @@ fn leaks_finds_a_refusal_that_did_not_happen() {
 }
 
 #[test]
-fn startup_finds_what_was_not_agreed() {
+fn startup_finds_parameters_not_negotiated() {
     let tamper: [fn(&mut Report); 3] = [
         |r| {
             if let Report::Established { crc, .. } = r {

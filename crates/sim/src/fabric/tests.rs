@@ -41,7 +41,7 @@ fn read(memory: &Buffer) -> SendOp {
 
 /// RC: a missing receive on both sides must not block the read responses and acknowledgements behind it.
 #[test]
-fn trap_missing_receives_both_ways_with_reads_outstanding_both_ways() {
+fn mutual_missing_receives_do_not_block_reads() {
     let mut fabric = Fabric::new(1);
     let hosts = [fabric.host(), fabric.host()];
     let qps = hosts.map(|h| fabric.qp(h));
@@ -76,7 +76,7 @@ fn trap_missing_receives_both_ways_with_reads_outstanding_both_ways() {
 
 /// RC: queue pairs that wait for a shared receive queue are served in order, one per receive.
 #[test]
-fn trap_competing_queue_pairs_on_an_empty_shared_receive_queue() {
+fn waiting_queue_pairs_share_receives_in_order() {
     let mut fabric = Fabric::new(2);
     let (server, client) = (fabric.host(), fabric.host());
     let srq = fabric.srq(16);
@@ -116,7 +116,7 @@ fn trap_competing_queue_pairs_on_an_empty_shared_receive_queue() {
 }
 
 #[test]
-fn a_reset_ends_what_waits_for_the_peer() {
+fn connection_reset_fails_waiting_requests() {
     let mut fabric = Fabric::new(3);
     let hosts = [fabric.host(), fabric.host()];
     let qps = hosts.map(|h| fabric.qp(h));
@@ -133,7 +133,7 @@ fn a_reset_ends_what_waits_for_the_peer() {
 }
 
 #[test]
-fn a_killed_host_is_silent_and_its_peer_notices() {
+fn killed_host_fails_requests_of_its_peer() {
     let mut fabric = Fabric::new(4);
     let hosts = [fabric.host(), fabric.host()];
     let qps = hosts.map(|h| fabric.qp(h));
@@ -150,7 +150,7 @@ fn a_killed_host_is_silent_and_its_peer_notices() {
 }
 
 #[test]
-fn a_stall_delays_and_loses_nothing() {
+fn stall_delays_and_loses_nothing() {
     let mut fabric = Fabric::new(5);
     let hosts = [fabric.host(), fabric.host()];
     let qps = hosts.map(|h| fabric.qp(h));

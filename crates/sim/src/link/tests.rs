@@ -49,7 +49,7 @@ fn bytes_arrive_in_order_in_small_pieces() {
 }
 
 #[test]
-fn every_flipped_bit_is_confessed() {
+fn every_flipped_bit_is_recorded() {
     let bytes = Rng::new(1).bytes(5000);
     let options = LinkOptions {
         flip: Ratio::per_mille(20),
@@ -65,7 +65,7 @@ fn every_flipped_bit_is_confessed() {
 }
 
 #[test]
-fn the_end_arrives_behind_the_last_byte_and_once() {
+fn eof_arrives_once_after_the_last_byte() {
     let mut link = Link::new(LinkOptions::calm(), Rng::new(4));
     link.send(b"last", false, Time::ZERO);
     link.close(Time::ZERO);
@@ -77,7 +77,7 @@ fn the_end_arrives_behind_the_last_byte_and_once() {
 }
 
 #[test]
-fn a_cut_loses_what_is_under_way() {
+fn cut_loses_bytes_in_flight() {
     let mut link = Link::new(LinkOptions::calm(), Rng::new(4));
     link.send(b"lost", false, Time::ZERO);
     link.cut();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn seeds_pass_and_repeat() {
+fn notification_seeds_pass_and_repeat() {
     let mut all = Tally::default();
     for seed in 0..500 {
         let one = run(seed).unwrap_or_else(|failure| panic!("{failure}"));
@@ -15,7 +15,7 @@ fn seeds_pass_and_repeat() {
 }
 
 #[test]
-fn what_is_told_twice_or_never_is_noticed() {
+fn doubled_and_lost_notifications_are_found() {
     let world = World::new(1).unwrap();
     let reason = verbena_nic::Reason::Next;
     let cause = Cause::Rdma(Event::Completion { cq: 2, reason });

@@ -105,7 +105,7 @@ fn refused(t: &Transcript, violation: impl Fn(&Violation) -> bool, cause: Cause,
 }
 
 #[test]
-fn a_standard_peer_without_a_receive_ends_the_stream() {
+fn standard_peer_without_a_receive_terminates() {
     let t = run(false, vec![send(5), send(6)], &[5]);
     let no_receive = |v: &Violation| matches!(v, Violation::NoReceive { .. });
     refused(&t, no_receive, Cause::Ddp(DdpError::UntaggedNoBuffer), 1);
@@ -113,7 +113,7 @@ fn a_standard_peer_without_a_receive_ends_the_stream() {
 }
 
 #[test]
-fn our_own_peer_without_a_receive_waits_for_ever() {
+fn extended_peer_without_a_receive_waits() {
     let t = run(true, vec![send(5), send(6)], &[5]);
     assert!(t.stalled);
     assert!(t.reports[1].contains(&Report::NotReady));
@@ -186,7 +186,7 @@ fn an_unaligned_atomic_is_refused() {
 }
 
 #[test]
-fn an_stag_that_is_not_there_cannot_be_invalidated() {
+fn invalidating_an_unknown_stag_is_refused() {
     let work = Work::Send {
         payload: vec![1; 9],
         solicited: true,

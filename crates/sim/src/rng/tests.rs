@@ -4,21 +4,21 @@
 use super::{Ratio, Rng};
 
 #[test]
-fn a_seed_gives_the_same_numbers_for_ever() {
+fn seed_gives_fixed_numbers() {
     let mut rng = Rng::new(1);
     let numbers = [rng.draw(), rng.range(5, 9), rng.below(1000)];
     assert_eq!(numbers, [7_424_550_030_962_593_201, 5, 285]);
 }
 
 #[test]
-fn ratios_at_the_ends_are_certain() {
+fn ratios_zero_and_one_are_certain() {
     let mut rng = Rng::new(7);
     assert!((0..500).all(|_| rng.chance(Ratio::ALWAYS)));
     assert!((0..500).all(|_| !rng.chance(Ratio::NEVER)));
 }
 
 #[test]
-fn a_fork_does_not_depend_on_draws_made_from_its_brother() {
+fn forked_generators_are_independent() {
     let mut parent = Rng::new(3);
     let (mut a, mut b) = (parent.fork(), parent.fork());
     let expected = b.clone().draw();

@@ -13,7 +13,7 @@ use crate::workload::Workload;
 use crate::world::{Event, What};
 
 #[test]
-fn a_failure_says_how_to_see_it_again() {
+fn failure_text_names_the_command_to_repeat() {
     let event = Event {
         at: Time::from_nanos(1_500_000),
         side: 1,
@@ -33,7 +33,7 @@ fn a_failure_says_how_to_see_it_again() {
 }
 
 #[test]
-fn a_panic_inside_a_run_is_a_finding() {
+fn panic_inside_a_run_is_reported() {
     let clumsy = Profile {
         private_data: vec![0; 600],
         ..Profile::default()

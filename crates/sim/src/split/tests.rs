@@ -11,7 +11,7 @@ use super::memory::Memory;
 use super::*;
 
 #[test]
-fn the_first_seeds_pass_and_repeat() {
+fn first_split_seeds_pass_and_repeat() {
     let mut all = Tally::default();
     for seed in 0..40 {
         let one = run(seed).unwrap_or_else(|failure| panic!("{failure}"));
@@ -31,7 +31,7 @@ fn the_first_seeds_pass_and_repeat() {
 
 /// The checkers detect what they are for.
 #[test]
-fn a_ledger_objects() {
+fn ledger_finds_wrong_packets() {
     let sent = |arrangement, count: u32| {
         let mut ledger = Ledger::new(4, arrangement);
         let packets: Vec<Vec<u8>> = (0..count).map(|_| ledger.next(40).1).collect();
@@ -59,7 +59,7 @@ fn a_ledger_objects() {
 }
 
 #[test]
-fn painted_memory_objects() {
+fn painted_memory_finds_wrong_accesses() {
     let tpt = Arc::new(Tpt::new(1..100, Policy::Verbs, 1));
     let make = || Memory::new(&tpt, Pd(1), (3, 2, 50), Arrangement::Single).unwrap();
     let mut memory = make();

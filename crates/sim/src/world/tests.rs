@@ -122,7 +122,7 @@ fn told(lies: bool) -> Result<(), String> {
 }
 
 #[test]
-fn a_damaged_byte_without_checksums_is_found_in_memory() {
+fn damaged_byte_without_crc_is_found() {
     assert_eq!(told(false), Ok(()));
     let why = told(true).expect_err("the damage goes unnoticed");
     assert!(why.starts_with("bytes: side 1: region"), "{why}");

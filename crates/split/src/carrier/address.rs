@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_can_be_read_again() {
+    fn printed_addresses_parse_again() {
         let each = [
             ("10.0.0.1", "iwarp://10.0.0.1:7471"),
             ("unit:9", "iwarp://unit:9"),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_are_side_by_side() {
+    fn queues_have_consecutive_ports() {
         let at = |text: &str, queue, of| {
             let address: Address = text.parse().unwrap();
             let queue = address.of_queue(Lane::new(queue, of).unwrap());
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_says_why() {
+    fn invalid_address_error_shows_a_valid_form() {
         for text in ["", "udp://", "tcp://a", "ethernet://eth0/zz", "ethernet://"] {
             let no = text.parse::<Address>().unwrap_err().to_string();
             assert!(no.contains("iwarp://"), "{no}");

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_takes_all_to_be_up_and_one_to_be_down() {
+    fn carrier_is_on_while_all_queues_are_up() {
         for of in 1..=crate::lane::MOST_QUEUES {
             let lanes: Vec<Lane> = Lane::all(of).collect();
             let (last, others) = lanes.split_last().unwrap();

@@ -76,7 +76,7 @@ mod tests {
 
     /// The whole table, a row per phase: Dialled, Opened, Agreed, Lost, Wished.
     #[test]
-    fn the_table() {
+    fn transition_table_is_complete() {
         use Happening as H;
         let all = [H::Dialled, H::Opened, H::Agreed, H::Lost, H::Wished];
         let row = |phase: &Phase| {

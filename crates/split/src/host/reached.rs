@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_at_one_unit() {
+    fn queues_must_reach_the_same_unit() {
         for (here, there) in [(A, B), (A, None), (None, A)] {
             let [first, second, third] = lanes();
             let mut reached = Reached::default();
@@ -96,7 +96,7 @@ mod tests {
 
     /// The unit was restarted: a queue that reaches the new one waits for those that have not noticed.
     #[test]
-    fn the_unit_is_forgotten_with_the_last_queue() {
+    fn last_queue_releases_the_unit() {
         let [first, second] = lanes();
         let mut reached = Reached::default();
         for lane in [first, second] {
@@ -113,7 +113,7 @@ mod tests {
 
     /// The name resolves to another unit from now on, and the old one still runs: the queues connected there must dial again.
     #[test]
-    fn who_strays_again_and_again_calls_the_others() {
+    fn repeated_strays_make_other_queues_redial() {
         let [first, second, third] = lanes();
         let mut reached = Reached::default();
         reached.come(first, A).unwrap();

@@ -172,7 +172,7 @@ fn made(number: u32) -> Vec<u8> {
 
 /// Many more packets than elements, in both directions at once: unchanged and in order, and complete if the channel is lossless.
 #[test]
-fn packets_pass_both_ways_and_credit_comes_back() {
+fn packets_pass_both_ways_and_credit_returns() {
     every(|mut sides, lossless| {
         const MANY: u32 = 300;
         let (mut sent, mut came) = ([0; 2], [Vec::new(), Vec::new()]);
@@ -205,7 +205,7 @@ fn packets_pass_both_ways_and_credit_comes_back() {
 }
 
 #[test]
-fn what_is_asked_is_answered() {
+fn requests_get_their_replies() {
     every(|mut sides, _| {
         let context = sides[0].link.request(Operation::GetMac, b"who").unwrap();
         until(&mut sides, |[_, unit]| {
@@ -233,7 +233,7 @@ fn what_is_asked_is_answered() {
 
 /// P6: a pool is free when the peer has stopped using it, and not before.
 #[test]
-fn a_pool_is_free_when_the_peer_has_stopped() {
+fn pool_is_freed_after_the_peer_stops() {
     every(|mut sides, _| {
         sides[0].send(&made(1)).unwrap();
         sides[1].link.recall().unwrap();
@@ -250,7 +250,7 @@ fn a_pool_is_free_when_the_peer_has_stopped() {
 }
 
 #[test]
-fn a_packet_too_long_is_refused_and_nothing_else() {
+fn only_too_long_packets_are_refused() {
     every(|mut sides, _| {
         let long = sides[0].send(&[1; 3001]);
         assert_eq!(
@@ -272,7 +272,7 @@ fn a_packet_too_long_is_refused_and_nothing_else() {
 
 /// Nothing is queued for a peer that takes no packets: the sender finds no room.
 #[test]
-fn a_peer_that_takes_nothing_slows_the_sender_down() {
+fn slow_peer_leaves_the_sender_no_room() {
     every(|mut sides, _| {
         let mut sent = 0;
         let start = Instant::now();
@@ -289,7 +289,7 @@ fn a_peer_that_takes_nothing_slows_the_sender_down() {
 }
 
 #[test]
-fn the_end_of_a_link_is_heard() {
+fn closed_link_is_reported_to_the_peer() {
     every(|sides, _| {
         let [mut host, unit] = sides;
         let Side {
@@ -311,7 +311,7 @@ fn the_end_of_a_link_is_heard() {
 
 /// A host may name any STag; only memory lent to it is accessible.
 #[test]
-fn a_peer_reaches_nothing_of_anothers() {
+fn peer_cannot_write_memory_of_another_link() {
     for scheme in SCHEMES {
         let mut sides = pair(scheme, Arrangement::Writes, 8);
         let [host, unit] = &mut sides;
@@ -337,7 +337,7 @@ fn a_peer_reaches_nothing_of_anothers() {
 }
 
 #[test]
-fn who_only_takes_is_not_silent() {
+fn acknowledging_peer_is_not_silent() {
     for scheme in SCHEMES {
         for arrangement in [Arrangement::Writes, Arrangement::Single] {
             let mut sides = pair(scheme, arrangement, 8);
@@ -359,7 +359,7 @@ fn who_only_takes_is_not_silent() {
 
 /// A process that was suspended for a minute has not received for a minute, either.
 #[test]
-fn a_pause_of_ones_own_is_no_silence() {
+fn own_suspension_is_not_peer_silence() {
     let [mut host, _unit] = pair("udp", Arrangement::Single, 8);
     let mut now = Instant::now();
     host.link.silent(now);
@@ -387,7 +387,7 @@ fn acknowledgement(number: u32) -> Vec<u8> {
 
 /// Of acknowledgements sent together only the last one is transmitted, and nothing else is lost or reordered.
 #[test]
-fn an_acknowledgement_that_a_later_one_outdates_is_not_sent() {
+fn outdated_acknowledgement_is_not_sent() {
     every(|mut sides, lossless| {
         let (one, two) = (acknowledgement(1), acknowledgement(2));
         let (three, other) = (acknowledgement(3), made(9));
@@ -413,7 +413,7 @@ fn an_acknowledgement_that_a_later_one_outdates_is_not_sent() {
 
 /// Once the last element is reserved for a kept acknowledgement, there is no room.
 #[test]
-fn what_is_kept_has_its_element() {
+fn kept_acknowledgement_reserves_an_element() {
     every(|mut sides, _| {
         let elements = sides[0].link.free();
         for at in 1..elements {

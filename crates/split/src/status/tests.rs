@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn who_cannot_have_a_desk_is_told_where() {
+fn status_socket_error_names_the_path() {
     let folder = std::env::temp_dir().join(format!("verbena-desk-{}", std::process::id()));
     std::fs::write(&folder, "in the way").unwrap();
     let refused = Desk::open_in(&folder, "host-net0").unwrap_err().to_string();
@@ -14,7 +14,7 @@ fn who_cannot_have_a_desk_is_told_where() {
 const STRANGER: &str = "VERBENA_TEST_STATUS";
 
 #[test]
-fn as_stranger() {
+fn as_other_user() {
     if let Ok(path) = std::env::var(STRANGER) {
         // The driver is root's, which every user trusts; but it does not trust this user.
         println!("\n> {:?}", ask_at(Path::new(&path)));
@@ -23,7 +23,7 @@ fn as_stranger() {
 
 /// Also if the modes of directory and socket were changed. Only root can run a process as another user.
 #[test]
-fn other_users_learn_nothing_and_are_not_asked() {
+fn other_users_get_no_status() {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
     use std::process::Command;
@@ -37,7 +37,7 @@ fn other_users_learn_nothing_and_are_not_asked() {
         std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
     }
     let stranger = Command::new(std::env::current_exe().unwrap())
-        .args(["status::tests::as_stranger", "--exact", "--nocapture"])
+        .args(["status::tests::as_other_user", "--exact", "--nocapture"])
         .env(STRANGER, &desk.path)
         .uid(65_534)
         .stdout(std::process::Stdio::piped())

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_strangers_make_few_sentences() {
+    fn rejection_messages_are_rate_limited() {
         let now = Instant::now();
         let mut rejections = Rejections::new(now);
         let mut say = |at| rejections.say("no".to_owned(), now + at);

@@ -18,7 +18,7 @@ fn login(user: &str, password: &str) -> Option<Credentials> {
 }
 
 #[test]
-fn a_disk_by_all_its_parts() {
+fn address_with_all_parts_is_parsed() {
     let all = "iscsi://me%secret@example.org:13260/iqn.2024-01.org.example:disk/7\
                ?target_user=it&target_password=too&header_digest=crc32c&data_digest=NONE";
     assert_eq!(
@@ -38,7 +38,7 @@ fn a_disk_by_all_its_parts() {
 }
 
 #[test]
-fn a_portal_and_a_target_are_addresses_too() {
+fn target_and_lun_are_optional() {
     for portal in [
         "iser://192.0.2.1",
         "iser://192.0.2.1/",
@@ -59,7 +59,7 @@ fn a_portal_and_a_target_are_addresses_too() {
 }
 
 #[test]
-fn ipv6_stands_in_brackets() {
+fn ipv6_addresses_need_brackets() {
     let address = good("iscsi://[2001:db8::1]:860/naa.52004567BA64678D/0");
     assert_eq!((&*address.host, address.port), ("2001:db8::1", 860));
     assert_eq!(good("iscsi://[fe80::1%eth0]").host, "fe80::1%eth0");
@@ -73,7 +73,7 @@ fn ipv6_stands_in_brackets() {
 }
 
 #[test]
-fn percent_signs_stand_for_bytes() {
+fn percent_encoding_is_decoded() {
     let address = good("iscsi://u%p%40ss%25@h/iqn.2024-01.org.example%3Ad%c3%a9/1");
     assert_eq!(address.credentials, login("u", "p@ss%"));
     assert_eq!(
@@ -91,7 +91,7 @@ fn percent_signs_stand_for_bytes() {
 }
 
 #[test]
-fn what_is_wrong_is_said_and_the_right_form_shown() {
+fn invalid_addresses_are_refused_with_a_reason() {
     let long = format!("iscsi://h/iqn.{}/1", "x".repeat(220));
     let secret = format!("iscsi://u%{}@h", "x".repeat(256));
     let cases = [
@@ -144,7 +144,7 @@ fn what_is_wrong_is_said_and_the_right_form_shown() {
 }
 
 #[test]
-fn nobody_sees_a_password() {
+fn passwords_are_never_shown() {
     for wrong in [
         "iscsi://me%hidden@h/disk/1",
         "iscsi://me%hid%den@h/iqn.x/1",
@@ -158,7 +158,7 @@ fn nobody_sees_a_password() {
 }
 
 #[test]
-fn what_is_shown_is_an_address() {
+fn shown_addresses_parse_again() {
     for text in [
         "iscsi://h",
         "iser://[::1]:860/iqn.x",
@@ -170,7 +170,7 @@ fn what_is_shown_is_an_address() {
 
 proptest::proptest! {
     #[test]
-    fn no_text_makes_it_panic(text in "(iscsi://|iser://)?[\\[\\]a-f0-9:%@/?&=.\\PC]{0,60}") {
+    fn arbitrary_text_never_panics(text in "(iscsi://|iser://)?[\\[\\]a-f0-9:%@/?&=.\\PC]{0,60}") {
         if let Ok(address) = text.parse::<Address>() {
             let shown: Address = address.to_string().parse().expect("what is shown is an address");
             proptest::prop_assert_eq!(

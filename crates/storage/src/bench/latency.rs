@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_time_is_in_its_bucket() {
+    fn every_duration_falls_into_its_bucket() {
         for shift in 0..64 {
             for nanos in [
                 1_u64 << shift,
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_of_a_hundred() {
+    fn percentiles_are_within_four_percent() {
         let mut latency = Latency::new();
         for micro in (1..=100).rev() {
             latency.add(Duration::from_micros(micro));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn of_none_everything_is_zero() {
+    fn empty_histogram_reports_zero() {
         let none = Latency::new();
         assert_eq!([none.min(), none.at(0.5), none.max()], [Duration::ZERO; 3]);
     }

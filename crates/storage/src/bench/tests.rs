@@ -22,7 +22,7 @@ fn on(_: Duration) -> ControlFlow<()> {
 }
 
 #[test]
-fn a_mixed_load_touches_its_range_only() {
+fn mixed_load_accesses_only_its_range() {
     let mut ram = Ram::new(128, 512).unruly(2, 5);
     let score = run(&mut ram, &load(), &mut on).unwrap();
     assert_eq!(score.reads + score.writes, 1000);
@@ -49,7 +49,7 @@ fn a_mixed_load_touches_its_range_only() {
 }
 
 #[test]
-fn a_sequential_load_goes_round_and_reads_only_if_told() {
+fn sequential_load_wraps_and_honours_read_share() {
     let mut ram = Ram::new(128, 512);
     let load = Load {
         pattern: Pattern::Sequential,
@@ -84,7 +84,7 @@ fn offsets(load: &Load) -> (Vec<usize>, Vec<usize>) {
 }
 
 #[test]
-fn reads_share_their_memory_with_each_other_only_if_told_and_never_with_writes() {
+fn only_discarded_reads_share_memory() {
     let load = Load { depth: 3, ..load() };
     assert_eq!(load.memory(), 6 * 4096);
     assert_eq!(
@@ -111,7 +111,7 @@ fn reads_share_their_memory_with_each_other_only_if_told_and_never_with_writes()
 }
 
 #[test]
-fn time_and_whoever_watches_end_it() {
+fn load_ends_by_time_or_callback() {
     let mut ram = Ram::new(128, 512);
     let time = Duration::from_millis(20);
     let limit = Limit::Time(time);
@@ -126,7 +126,7 @@ fn time_and_whoever_watches_end_it() {
 }
 
 #[test]
-fn what_makes_no_sense_is_a_sentence() {
+fn invalid_loads_are_refused_with_a_reason() {
     let mut ram = Ram::new(128, 512);
     let mut said = |load: Load| run(&mut ram, &load, &mut on).unwrap_err().to_string();
     let (first, last) = (2, 1);

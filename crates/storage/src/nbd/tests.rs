@@ -171,7 +171,7 @@ fn requests_are_pipelined_and_answered_as_they_complete() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_and_the_next_request_works() {
+fn invalid_requests_fail_and_the_next_succeeds() {
     let host = Host::new("refused", Ram::new(16384, 512));
     let end = 16384 * 512;
     let mut client = host.chosen();
@@ -215,7 +215,7 @@ fn what_makes_no_sense_is_refused_and_the_next_request_works() {
 }
 
 #[test]
-fn a_disk_that_is_write_protected_says_so() {
+fn write_protected_disk_refuses_writes() {
     let mut ram = Ram::new(64, 512);
     ram.geometry.read_only = true;
     let host = Host::new("protected", ram);
@@ -234,7 +234,7 @@ fn a_disk_that_is_write_protected_says_so() {
 }
 
 #[test]
-fn chunks_carry_reads_and_their_failures() {
+fn structured_replies_carry_data_and_errors() {
     let mut ram = Ram::filled(64, 512, 5);
     ram.bad = vec![(9..10, Failure::Medium("scratched".into()))];
     let expected = ram.bytes[512..1024].to_vec();
@@ -264,7 +264,7 @@ fn chunks_carry_reads_and_their_failures() {
 }
 
 #[test]
-fn zeroes_and_holes_with_and_without_the_disks_help() {
+fn zero_requests_work_without_disk_support() {
     for (name, helps) in [("helps", true), ("helpless", false)] {
         let mut ram = Ram::filled(8192, 512, 6).unruly(2, 9);
         (ram.geometry.can_zero, ram.geometry.can_unmap) = (helps, helps);
@@ -293,7 +293,7 @@ fn zeroes_and_holes_with_and_without_the_disks_help() {
 }
 
 #[test]
-fn whoever_cannot_be_followed_is_hung_up_on_and_others_are_served() {
+fn protocol_violation_disconnects_only_its_client() {
     let host = Host::new("hostile", Ram::new(64, 512));
     let mut good = host.chosen();
     let mut bad = host.chosen();
@@ -341,7 +341,7 @@ fn whoever_cannot_be_followed_is_hung_up_on_and_others_are_served() {
 }
 
 #[test]
-fn whoever_takes_no_answers_holds_up_nobody_else_and_little_memory() {
+fn client_that_reads_no_replies_is_bounded() {
     let host = Host::new("greedy", Ram::filled(16384, 512, 3));
     let mut greedy = host.chosen();
     greedy.0.set_nonblocking(true).unwrap();
@@ -364,7 +364,7 @@ fn whoever_takes_no_answers_holds_up_nobody_else_and_little_memory() {
 }
 
 #[test]
-fn clients_that_leave_early_leave_nothing_behind() {
+fn early_disconnects_leak_nothing() {
     let host = Host::new("early", Ram::filled(16384, 512, 3).unruly(5, 3));
     for at in 0..40 {
         let mut client = host.chosen();
@@ -382,7 +382,7 @@ fn clients_that_leave_early_leave_nothing_behind() {
 }
 
 #[test]
-fn what_was_asked_for_before_the_end_is_answered() {
+fn stop_answers_outstanding_requests() {
     let host = Host::new("farewell", Ram::filled(4096, 512, 3).unruly(50, 3));
     let mut client = host.chosen();
     assert!(client.is_served());
@@ -408,7 +408,7 @@ fn what_was_asked_for_before_the_end_is_answered() {
 }
 
 #[test]
-fn a_disk_that_is_lost_ends_the_export_with_its_reason() {
+fn lost_disk_ends_the_export() {
     let mut ram = Ram::new(64, 512);
     ram.life = Some(3);
     let host = Host::new("lost", ram);
@@ -424,7 +424,7 @@ fn a_disk_that_is_lost_ends_the_export_with_its_reason() {
 }
 
 #[test]
-fn more_clients_than_fit_wait_at_the_door() {
+fn surplus_clients_wait_for_a_slot() {
     let host = Host::new("many", Ram::new(64, 512));
     let mut clients: Vec<Raw> = (0..16).map(|_| host.chosen()).collect();
     let mut late = UnixStream::connect(&host.path).unwrap();
@@ -452,7 +452,7 @@ fn impatient() -> Options {
 }
 
 #[test]
-fn an_idle_client_gives_way_to_one_that_waits() {
+fn idle_client_is_dropped_for_a_waiting_one() {
     let host = Host::with("idle", Ram::new(64, 512), impatient());
     let mut clients: Vec<Raw> = (0..16).map(|_| host.chosen()).collect();
     assert!(clients.iter_mut().all(Raw::is_served));
@@ -470,7 +470,7 @@ fn an_idle_client_gives_way_to_one_that_waits() {
 }
 
 #[test]
-fn half_a_request_has_a_limit() {
+fn incomplete_request_times_out() {
     let host = Host::with("half", Ram::filled(16384, 512, 3), impatient());
     let mut head = host.chosen();
     head.0.write_all(&[0x25, 0x60]).unwrap();
@@ -515,7 +515,7 @@ fn is_hung_up(stream: &UnixStream) -> bool {
 
 /// A request that the disk does not accept ends its client, and a failed allocation rejects a client; others are not affected.
 #[test]
-fn what_fails_for_one_client_is_not_the_end_of_others() {
+fn failure_of_one_client_spares_others() {
     let mut ram = Ram::new(64, 512);
     ram.untaken.push(32..33);
     // The zeroes, and two clients.
@@ -542,9 +542,9 @@ fn what_fails_for_one_client_is_not_the_end_of_others() {
 
 /// Also if the socket's permissions admit it.
 #[test]
-fn another_user_is_sent_away() {
+fn another_user_is_refused() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: another_user_is_sent_away: needs root");
+        eprintln!("SKIPPED: another_user_is_refused: needs root");
         return;
     }
     let host = Host::new("other-user", Ram::new(64, 512));

@@ -57,7 +57,7 @@ fn any_range_is_read_in_order() {
 }
 
 #[test]
-fn any_range_is_written_and_nothing_else() {
+fn only_the_range_is_written() {
     for block in [512, 4096] {
         for range in RANGES {
             // Sources that are long enough, and others that end earlier: within a block, between blocks, at once.
@@ -112,7 +112,7 @@ fn io_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
 }
 
 #[test]
-fn a_check_finds_the_first_difference_and_a_short_input() {
+fn check_finds_first_difference_and_short_input() {
     let mut ram = unruly(256, 512, 8);
     let mut bytes = ram.bytes[10..100_010].to_vec();
     let mut verify = |bytes: &[u8]| {
@@ -139,7 +139,7 @@ fn a_check_finds_the_first_difference_and_a_short_input() {
 }
 
 #[test]
-fn disks_of_all_kinds_are_copied_and_compared() {
+fn disks_of_different_geometry_are_copied() {
     for (here, there) in [(512, 512), (512, 4096), (4096, 512)] {
         for (range, at) in [
             (0..65536, 0),
@@ -177,7 +177,7 @@ fn disks_of_all_kinds_are_copied_and_compared() {
 }
 
 #[test]
-fn a_failure_names_its_place_and_leaves_nothing_under_way() {
+fn failure_names_its_offset_and_drains_requests() {
     let mut ram = unruly(128, 512, 11);
     ram.bad = vec![(64..65, Failure::Medium("scratched".into()))];
     let said = read(&mut ram, 0..65536, &mut Writer(Vec::new()), PACE, &mut on).unwrap_err();
@@ -203,7 +203,7 @@ fn a_failure_names_its_place_and_leaves_nothing_under_way() {
 }
 
 #[test]
-fn whoever_watches_may_end_it() {
+fn progress_callback_can_stop_the_sweep() {
     let mut ram = unruly(128, 512, 13);
     let mut halfway = |progress: Progress| match progress.done * 2 >= progress.total {
         true => ControlFlow::Break(()),
@@ -231,7 +231,7 @@ fn whoever_watches_may_end_it() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_before_anything_is() {
+fn impossible_sweeps_are_refused_up_front() {
     let mut ram = Ram::new(16, 4096);
     let mut out = Writer(Vec::new());
     let (first, last) = (2, 1);
@@ -253,7 +253,7 @@ fn what_cannot_be_done_is_said_before_anything_is() {
 }
 
 #[test]
-fn the_pace_follows_the_disk_and_its_limits() {
+fn depth_and_piece_follow_the_geometry() {
     let mut geometry = Ram::new(16, 4096).geometry;
     let settle =
         |geometry: &Geometry, depth, piece, limit| Pace { depth, piece }.settle(geometry, limit);

@@ -45,7 +45,7 @@ fn take(deframer: &mut Deframer, bytes: &[u8], head: usize) -> Result<(Vec<u8>, 
 }
 
 #[test]
-fn frames_of_many_lengths_back_to_back() {
+fn frames_of_many_lengths_are_deframed() {
     for markers in [false, true] {
         for crc in [false, true] {
             let mut deframer = Deframer::new(markers, crc);
@@ -62,7 +62,7 @@ fn frames_of_many_lengths_back_to_back() {
 }
 
 #[test]
-fn with_checksums_on_the_whole_frame_is_wanted_first() {
+fn crc_requires_the_whole_frame_first() {
     let mut bytes = Vec::new();
     emit_fpdu(&[1; 100], None, true, &mut bytes);
     let mut deframer = Deframer::new(false, true);
@@ -75,7 +75,7 @@ fn with_checksums_on_the_whole_frame_is_wanted_first() {
 }
 
 #[test]
-fn a_frame_is_open_from_its_first_byte_to_its_last() {
+fn mid_frame_holds_from_first_to_last_byte() {
     let mut bytes = Vec::new();
     emit_fpdu(&[1; 20], None, false, &mut bytes);
     let mut deframer = Deframer::new(false, false);

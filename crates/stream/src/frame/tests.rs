@@ -6,7 +6,7 @@ use super::*;
 use crate::testing::{pattern, patterned};
 
 #[test]
-fn a_staged_frame_equals_the_codecs() {
+fn staged_frame_equals_codec_output() {
     for crc in [false, true] {
         for phase in [
             None,
@@ -38,7 +38,7 @@ fn a_staged_frame_equals_the_codecs() {
 }
 
 #[test]
-fn the_holes_name_offsets_of_the_message() {
+fn frame_holes_carry_message_offsets() {
     let frame = Frame::new(&[&[0; 14]], 5000, 1000, Phase::new(100), true);
     let mut next = 5000;
     frame.write(&mut Vec::new(), |offset, hole| {

@@ -31,7 +31,7 @@ fn message_numbers_wrap_to_zero() {
 }
 
 #[test]
-fn each_queue_counts_for_itself() {
+fn each_queue_counts_its_own_messages() {
     let mut order = Order::new(false);
     for opcode in [Opcode::ReadRequest, Opcode::AtomicRequest] {
         let expected = order.expected(Qn::READ_REQUEST).get();
@@ -43,7 +43,7 @@ fn each_queue_counts_for_itself() {
 }
 
 #[test]
-fn a_message_may_end_exactly_at_its_limit_but_not_beyond() {
+fn message_longer_than_u32_max_is_refused() {
     let mut order = Order::new(false);
     assert!(
         order
@@ -98,7 +98,7 @@ fn dropping_requests_keeps_responses_and_numbers() {
 }
 
 #[test]
-fn a_strict_peer_that_is_being_discarded_may_abandon_a_message() {
+fn discarded_strict_peer_may_abandon_a_message() {
     let mut order = Order::new(true);
     order.untagged(&send(1, 0, false), 5, true).unwrap();
     let response = tagged(Opcode::ReadResponse, 1, 0);

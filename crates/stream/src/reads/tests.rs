@@ -22,7 +22,7 @@ fn segment(to: u64, last: bool) -> Tagged {
 }
 
 #[test]
-fn a_response_in_pieces_walks_through_its_request() {
+fn segmented_response_advances_through_its_request() {
     let mut reads = reading(30);
     assert_eq!(reads.respond(&segment(0x1000, false), 10), Ok(0));
     assert_eq!(reads.respond(&segment(0x100a, false), 0), Ok(10));
@@ -31,7 +31,7 @@ fn a_response_in_pieces_walks_through_its_request() {
 }
 
 #[test]
-fn a_response_nobody_asked_for() {
+fn unsolicited_response_is_a_violation() {
     let unasked = Err(Violation::Unasked(Opcode::ReadResponse));
     assert_eq!(ReadsOut::new(2).respond(&segment(0, true), 0), unasked);
     let mut atomic = ReadsOut::new(2);
@@ -42,7 +42,7 @@ fn a_response_nobody_asked_for() {
 }
 
 #[test]
-fn a_response_to_another_sink() {
+fn response_to_another_sink_is_a_violation() {
     let other = tagged(Opcode::ReadResponse, 8, 0x1000);
     let refused = reading(30).respond(&other, 30);
     assert!(matches!(refused, Err(Violation::ResponseStag { .. })));
@@ -51,7 +51,7 @@ fn a_response_to_another_sink() {
 }
 
 #[test]
-fn a_response_that_is_too_long_or_too_short() {
+fn response_of_wrong_length_is_a_violation() {
     let mut reads = reading(30);
     let opcode = Opcode::ReadResponse;
     let long = reads.respond(&segment(0x1000, true), 31);
@@ -86,14 +86,14 @@ fn a_response_that_is_too_long_or_too_short() {
 }
 
 #[test]
-fn a_zero_length_response_is_judged_by_its_length_only() {
+fn zero_length_response_ignores_stag_and_offset() {
     // RFC 5041 §7.2: the address of a zero-length access is not checked.
     let junk = tagged(Opcode::ReadResponse, 0xdead, u64::MAX);
     assert_eq!(reading(0).respond(&junk, 0), Ok(0));
 }
 
 #[test]
-fn atomics_answer_by_identifier() {
+fn atomic_response_must_match_request_identifier() {
     let mut reads = ReadsOut::new(2);
     reads.push(rsn(0), Asked::Atomic { id: 5 });
     let answer = |id| AtomicResponse { id, original: 1 };
@@ -109,7 +109,7 @@ fn atomics_answer_by_identifier() {
 }
 
 #[test]
-fn depth_out_and_rewind() {
+fn outbound_read_depth_is_limited_and_rewound() {
     let mut reads = ReadsOut::new(3);
     for n in 0..3 {
         assert!(reads.has_room());
@@ -123,7 +123,7 @@ fn depth_out_and_rewind() {
 }
 
 #[test]
-fn depth_in_is_enforced() {
+fn inbound_read_depth_is_enforced() {
     let mut reads = ReadsIn::new(2);
     assert_eq!(reads.push(rsn(0)), Ok(()));
     assert_eq!(reads.push(rsn(1)), Ok(()));
@@ -136,7 +136,7 @@ fn depth_in_is_enforced() {
 }
 
 #[test]
-fn a_read_that_is_being_answered_was_not_discarded() {
+fn partly_answered_read_cannot_be_rewound() {
     let mut reads = reading(30);
     reads.respond(&segment(0x1000, false), 10).unwrap();
     assert_eq!(reads.rewind(rsn(0)), Err(Violation::OutOfPlace("RNR")));

@@ -73,7 +73,7 @@ fn not_ready_pauses_and_ready_rewinds() {
 }
 
 #[test]
-fn a_number_that_comes_round_is_another_wait() {
+fn reused_request_number_gets_a_new_deadline() {
     let mut r = Requester::new(true, RnrRetry::Times(1));
     r.sent();
     assert_eq!(r.handle_rnr(rsn(0), timer(), Time::ZERO), Ok(()));
@@ -89,7 +89,7 @@ fn a_number_that_comes_round_is_another_wait() {
 }
 
 #[test]
-fn impossible_refusals() {
+fn impossible_rnr_and_ready_are_violations() {
     let out_of_place = Err(Violation::OutOfPlace("RNR"));
     assert_eq!(
         sent(0).handle_rnr(rsn(0), timer(), Time::ZERO),
@@ -115,7 +115,7 @@ fn impossible_refusals() {
 }
 
 #[test]
-fn patience_is_retries_times_timer_with_a_floor() {
+fn rnr_deadline_is_retries_times_timer() {
     let deadline = |value, timer| {
         let mut r = Requester::new(true, RnrRetry::from_verbs(value));
         r.sent();
@@ -133,7 +133,7 @@ fn patience_is_retries_times_timer_with_a_floor() {
 }
 
 #[test]
-fn a_request_refused_again_gets_no_new_budget() {
+fn repeated_rnr_gets_no_new_deadline() {
     let mut r = Requester::new(true, RnrRetry::Times(1));
     r.sent();
     let late = Time::ZERO + Duration::from_millis(90);

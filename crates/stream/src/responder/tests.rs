@@ -9,7 +9,7 @@ fn the_table_of_states_and_events() {
 }
 
 #[test]
-fn a_delivered_request_counts_when_nobody_refused_it() {
+fn delivered_request_counts_once_confirmed() {
     let mut r = Responder::new();
     assert_eq!(r.deliver(10), Rsn::ZERO);
     assert_eq!(r.executed(None), Rsn::ZERO, "its owner may still refuse it");
@@ -51,7 +51,7 @@ fn acknowledgements_are_due_by_count_and_by_bytes() {
 }
 
 #[test]
-fn refusal_and_resumption_keep_the_number() {
+fn rnr_and_resume_keep_the_request_number() {
     let mut r = Responder::new();
     r.deliver(1);
     assert_eq!(r.handle_no_receive(), Some(Rsn::wrapping(1)));

@@ -9,7 +9,7 @@ fn the_table_of_moments_and_events() {
 }
 
 #[test]
-fn the_promised_stage_holds_the_largest_frame() {
+fn stage_with_crc_holds_the_largest_frame() {
     use verbena_wire::mpa::fpdu::{Layout, Phase};
     for phase in (0..512).step_by(4) {
         let layout = Layout::new(u16::MAX, Phase::new(phase));

@@ -60,7 +60,7 @@ fn both_sides_agree_at_every_chunk_size() {
 }
 
 #[test]
-fn extensions_need_an_offer_and_the_one_right_answer() {
+fn extensions_need_offer_and_matching_reply() {
     let (a, b) = agreed(Terms::default(), Terms::default());
     assert!(a.extensions && b.extensions);
     assert_eq!((a.rtr, b.rtr), (Rtr::Caps, Rtr::Caps));
@@ -74,7 +74,7 @@ fn extensions_need_an_offer_and_the_one_right_answer() {
 }
 
 #[test]
-fn a_peer_that_echoes_our_flags_is_a_standard_peer() {
+fn echoed_reserved_flags_mean_standard_peer() {
     // Linux siw returns the reserved bits of the Request in its Reply.
     for echoed in [0x01, 0x03, 0x0f] {
         let mut a = Endpoint::initiator(Terms::default(), b"", NOW).unwrap();
@@ -90,7 +90,7 @@ fn a_peer_that_echoes_our_flags_is_a_standard_peer() {
 }
 
 #[test]
-fn checksums_if_either_wants_them_markers_for_each_direction() {
+fn crc_if_either_wants_markers_per_direction() {
     for (ours, theirs) in [(false, false), (true, false), (false, true), (true, true)] {
         let side = |want| Terms {
             crc: want,
@@ -105,7 +105,7 @@ fn checksums_if_either_wants_them_markers_for_each_direction() {
 }
 
 #[test]
-fn read_depths_meet_in_the_middle() {
+fn ord_is_limited_by_peer_ird() {
     let deep = |ird, ord| Terms {
         ird,
         ord,
@@ -117,7 +117,7 @@ fn read_depths_meet_in_the_middle() {
 }
 
 #[test]
-fn a_peer_that_needs_more_reads_than_we_serve() {
+fn insufficient_ird_ends_with_terminate() {
     // RFC 6581 §9.1: Terminate, MPA error 6.
     let mut a = Endpoint::initiator(standard(), b"", NOW).unwrap();
     a.poll_transmit();
@@ -139,7 +139,7 @@ fn a_peer_that_needs_more_reads_than_we_serve() {
 }
 
 #[test]
-fn depths_that_are_not_negotiated_stay_as_they_are() {
+fn unnegotiated_depths_stay_unchanged() {
     // RFC 6581 §9.1: 0x3fff is answered by 0x3fff in the mirrored field.
     let mut b = Endpoint::responder(standard(), NOW);
     let mut request = b"MPA ID Req Frame".to_vec();
@@ -155,7 +155,7 @@ fn depths_that_are_not_negotiated_stay_as_they_are() {
 }
 
 #[test]
-fn an_outbound_depth_may_be_left_open() {
+fn outbound_depth_may_stay_unnegotiated() {
     let open = Terms {
         ord: Terms::NOT_NEGOTIATED,
         ..standard()
@@ -182,7 +182,7 @@ fn an_outbound_depth_may_be_left_open() {
 }
 
 #[test]
-fn the_ready_to_receive_message_is_one_both_support() {
+fn rtr_message_is_supported_by_both_sides() {
     for (ours, theirs, chosen) in [
         (kinds(true, true, true), kinds(true, true, true), Rtr::Write),
         (kinds(true, true, true), kinds(true, false, true), Rtr::Read),
@@ -214,7 +214,7 @@ fn the_ready_to_receive_message_is_one_both_support() {
 }
 
 #[test]
-fn no_common_ready_to_receive_message() {
+fn missing_common_rtr_ends_with_terminate() {
     // RFC 6581 §9.2: Terminate, MPA error 7.
     let ours = Terms {
         rtr: kinds(false, true, false),
@@ -238,7 +238,7 @@ fn no_common_ready_to_receive_message() {
 }
 
 #[test]
-fn a_read_as_first_message_always_has_a_slot() {
+fn rtr_read_always_has_an_inbound_slot() {
     let ours = Terms {
         ord: 0,
         rtr: kinds(false, false, true),
@@ -274,7 +274,7 @@ fn revision_one_carries_no_depths() {
 }
 
 #[test]
-fn silence_and_a_closed_door_suggest_revision_one() {
+fn timeout_and_eof_suggest_revision_one() {
     let failed = |endpoint: Endpoint| match endpoint.into_outcome() {
         Some(Outcome::Failed { reason, retry }) => (reason, retry),
         other => panic!("fails: {other:?}"),
@@ -320,7 +320,7 @@ fn a_rejection_carries_private_data() {
 }
 
 #[test]
-fn bytes_behind_the_reply_are_left_to_the_stream() {
+fn bytes_behind_reply_are_left_to_stream() {
     let mut a = Endpoint::initiator(Terms::default(), b"", NOW).unwrap();
     let mut b = Endpoint::responder(Terms::default(), NOW);
     b.handle_bytes(&a.poll_transmit());
@@ -335,7 +335,7 @@ fn bytes_behind_the_reply_are_left_to_the_stream() {
 }
 
 #[test]
-fn decisions_out_of_turn_change_nothing() {
+fn out_of_turn_accept_and_reject_are_refused() {
     let mut b = Endpoint::responder(Terms::default(), NOW);
     let early = Err(Misuse::NotDeciding(State::AwaitRequest));
     assert_eq!(b.accept(1, 1, b""), early);

@@ -16,7 +16,7 @@ fn send(len: u32) -> Message {
 
 /// Found by the fuzz target `pair`: RNR and READY both arrived between two segments, and the old message continued.
 #[test]
-fn a_message_refused_and_readied_between_two_segments_begins_again() {
+fn message_restarts_after_rnr_between_segments() {
     let mut bench = Bench::verbena();
     let mut stale = bench.stream.begin(send(5000)).unwrap();
     assert!(bench.stream.next_frame(&mut stale).is_some());
@@ -38,7 +38,7 @@ fn a_message_refused_and_readied_between_two_segments_begins_again() {
 }
 
 #[test]
-fn a_response_under_way_goes_on_when_requests_are_refused() {
+fn started_response_continues_after_rnr() {
     let mut bench = Bench::verbena();
     bench.send(send(1));
     let response = Message::ReadV2Response { len: 5000 };

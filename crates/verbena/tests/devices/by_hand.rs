@@ -37,7 +37,7 @@ fn told(side: &Side) -> Name {
 }
 
 #[test]
-fn two_programs_tell_each_other_a_line() {
+fn queue_pairs_connect_out_of_band() {
     let (a, b) = (side(), side());
     let psn = |n| Psn::new(n).unwrap();
     for (side, send, receive) in [(&a, 7, 9), (&b, 9, 7)] {
@@ -84,7 +84,7 @@ fn two_programs_tell_each_other_a_line() {
 }
 
 #[test]
-fn a_peer_that_never_comes_fails_requests_in_time() {
+fn absent_peer_fails_requests_in_time() {
     let (a, gone) = (side(), told(&side()));
     a.qp.set_manners(|manners| manners.patience = Some(Duration::from_millis(300)));
     a.qp.expect(gone).unwrap();
@@ -95,7 +95,7 @@ fn a_peer_that_never_comes_fails_requests_in_time() {
 }
 
 #[test]
-fn what_cannot_be_is_said() {
+fn invalid_calls_are_refused() {
     let a = side();
     let pd = a.device.pd().unwrap();
     let plain = Qp::new(&pd, &a.cq, &a.cq, QpOptions::default()).unwrap();

@@ -49,7 +49,7 @@ fn every_operation_carries_its_bytes() {
 }
 
 #[test]
-fn immediate_data_comes_along() {
+fn immediate_data_is_delivered() {
     let (a, b) = pair(&[]);
     let memory = b.device().memory(100, Access::ALL).unwrap();
     let first = b.recv(b.device().buffer(10).unwrap());
@@ -72,7 +72,7 @@ fn immediate_data_comes_along() {
 
 /// Far more operations than the connection's depth, all begun before the first wait.
 #[test]
-fn a_thousand_at_once_run_in_order() {
+fn thousand_queued_operations_run_in_order() {
     let (a, b) = pair(&[]);
     let memory = b.device().memory(8, Access::ALL).unwrap();
     let word = memory.remote_value(0).unwrap();
@@ -130,7 +130,7 @@ fn threads_share_a_connection() {
 
 /// None of these reaches the wire: the connection stays usable.
 #[test]
-fn a_handle_is_checked_before_the_wire() {
+fn remote_handles_are_checked_locally() {
     let (a, b) = pair(&[]);
     let readable = Access::LOCAL_WRITE | Access::REMOTE_READ;
     let memory = b.device().memory(64, readable).unwrap();
@@ -174,7 +174,7 @@ fn a_handle_is_checked_before_the_wire() {
 }
 
 #[test]
-fn memory_that_is_gone_fails_the_operation_and_says_why() {
+fn write_to_dropped_memory_fails_with_cause() {
     let (a, b) = pair(&[]);
     let memory = b.device().memory(64, Access::ALL).unwrap();
     let remote = memory.remote();
@@ -195,7 +195,7 @@ fn memory_that_is_gone_fails_the_operation_and_says_why() {
 }
 
 #[test]
-fn what_is_not_enabled_is_refused_by_the_peer() {
+fn disabled_operation_is_refused_by_peer() {
     let (a, b) = pair(&[]);
     let memory = b.device().memory(64, Access::ALL).unwrap();
     b.enable(Enabled {
@@ -212,7 +212,7 @@ fn what_is_not_enabled_is_refused_by_the_peer() {
 }
 
 #[test]
-fn a_peer_that_leaves_ends_receives_after_its_last_message() {
+fn receives_end_after_last_message_of_peer() {
     for kind in KINDS {
         let (a, b) = pair(kind);
         let first = b.recv(b.device().buffer(8).unwrap());
@@ -234,7 +234,7 @@ fn a_peer_that_leaves_ends_receives_after_its_last_message() {
 }
 
 #[test]
-fn a_connection_dropped_with_work_outstanding_gives_its_buffers_back() {
+fn dropped_connection_returns_its_buffers() {
     let (a, b) = pair(&[]);
     let receives: Vec<_> = (0..300)
         .map(|_| a.recv(a.device().buffer(8).unwrap()))
@@ -258,7 +258,7 @@ fn a_connection_dropped_with_work_outstanding_gives_its_buffers_back() {
 }
 
 #[test]
-fn closing_waits_for_what_was_begun() {
+fn close_waits_for_operations_in_progress() {
     let (a, b) = pair(&[]);
     let data = pattern(1 << 20, 1);
     let memory = b.device().memory(8 << 20, Access::ALL).unwrap();
@@ -275,7 +275,7 @@ fn closing_waits_for_what_was_begun() {
 }
 
 #[test]
-fn a_message_for_a_receive_that_was_given_up_goes_to_the_next() {
+fn message_of_dropped_receive_goes_to_next() {
     let (a, b) = pair(&[]);
     let buffer = || b.device().buffer(8).unwrap();
     for round in 0..50_u8 {
@@ -305,7 +305,7 @@ fn a_message_for_a_receive_that_was_given_up_goes_to_the_next() {
 }
 
 #[test]
-fn private_data_and_refusals_are_heard() {
+fn private_data_and_rejections_are_delivered() {
     let device = device(&[]);
     let listener = device.listen("127.0.0.1:0").unwrap();
     let to = listener.local().unwrap();
@@ -327,7 +327,7 @@ fn private_data_and_refusals_are_heard() {
 }
 
 #[test]
-fn nothing_is_left_of_many_connections() {
+fn closed_connections_leave_no_objects() {
     let device = device(&[]);
     let listener = device.listen("127.0.0.1:0").unwrap();
     for round in 0..100 {
@@ -349,7 +349,7 @@ fn nothing_is_left_of_many_connections() {
 
 /// Dropping a device does not wait for connections that were never established.
 #[test]
-fn a_connection_in_the_making_can_be_dropped() {
+fn pending_connection_can_be_dropped() {
     let begin = std::time::Instant::now();
     {
         let device = device(&[]);

@@ -9,7 +9,7 @@ use verbena::{Access, Error, Fault, Qp, QpOptions, Status};
 
 /// Reads beyond the depth wait on this side, whichever side chose it, and all complete in the end.
 #[test]
-fn no_more_reads_are_under_way_than_either_side_allows() {
+fn outstanding_reads_respect_ord_and_ird() {
     const READS: usize = 12;
     for (ord, ird, both) in [(3, 16, 3), (16, 2, 2), (1, 1, 1), (64, 64, READS)] {
         // Standard opcodes, so that the relay can read them.
@@ -130,7 +130,7 @@ fn a_full_queue_refuses_with_its_depth() {
 }
 
 #[test]
-fn what_the_device_cannot_hold_is_refused_at_creation() {
+fn limits_beyond_device_are_refused_at_creation() {
     let device = device(&[]);
     let (pd, cq) = (device.pd().unwrap(), device.cq(64).unwrap());
     let most = device.attributes().requests;

@@ -28,7 +28,7 @@ fn send(connection: &Connection, byte: u8) -> Pending<Returned<()>> {
 
 /// With the iWARP personality a message without a receive ends the stream: none may.
 #[test]
-fn the_first_words_find_their_receives() {
+fn receives_posted_before_connecting_get_first_messages() {
     let settings = &[("personality", "iwarp")];
     let (ours, theirs) = (device(settings), device(settings));
     let listener = theirs.listen("127.0.0.1:0").unwrap();
@@ -67,7 +67,7 @@ fn the_first_words_find_their_receives() {
 
 /// The same with queue pairs of the low layer.
 #[test]
-fn a_queue_pair_takes_receives_before_it_is_connected() {
+fn queue_pair_takes_receives_before_connecting() {
     let device = device(&[("personality", "iwarp")]);
     let (pd, cq, got) = (
         device.pd().unwrap(),
@@ -94,7 +94,7 @@ fn a_queue_pair_takes_receives_before_it_is_connected() {
 }
 
 #[test]
-fn what_never_connects_gives_its_buffers_back() {
+fn endpoint_never_connected_returns_its_buffers() {
     let device = device(&[]);
     let listener = device.listen("127.0.0.1:0").unwrap();
     let endpoint = || {

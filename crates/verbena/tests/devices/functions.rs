@@ -54,7 +54,7 @@ fn two_functions_of_one_process_exchange_data() {
 }
 
 #[test]
-fn a_functions_share_is_free_again_when_its_last_handle_is_gone() {
+fn last_dropped_handle_frees_function_share() {
     let adapter = device(LOOPBACK);
     let before = adapter.left().unwrap();
     let function = adapter.function(&few()).unwrap();
@@ -69,7 +69,7 @@ fn a_functions_share_is_free_again_when_its_last_handle_is_gone() {
 }
 
 #[test]
-fn a_function_has_what_it_was_promised_and_no_more() {
+fn function_is_limited_to_its_share() {
     let (adapter, a, _) = tenants();
     assert_eq!(a.attributes().shares.qps, 64);
     let mut all = Vec::new();
@@ -121,7 +121,7 @@ const NEVER: Stag = Stag::new(0x00ff_ff01);
 
 /// V1: an STag of function A gives a peer no access through function B; the error is that of an STag that does not exist.
 #[test]
-fn a_peer_cannot_reach_another_function_through_this_one() {
+fn peer_cannot_access_memory_of_another_function() {
     let (adapter, a, b) = tenants();
     let secret = side(&a);
     secret.memory.write_at(0, b"of function a").unwrap();
@@ -331,7 +331,7 @@ fn functions_have_addresses_of_their_own() {
 
 /// V2: the network-side map applies to connections: what a rule gives to another device is refused, by name.
 #[test]
-fn connections_go_to_the_device_that_owns_their_packets() {
+fn address_owner_rules_apply_to_connections() {
     let adapter = device(&[
         ("device", "127.0.0.1,127.0.0.2"),
         ("presents", "verbena0=rdma,verbena1=rdma,eth7=nic"),

@@ -58,7 +58,7 @@ fn told(device: &Device) -> (Handler, mpsc::Receiver<(Completion, Option<u16>)>)
 }
 
 #[test]
-fn a_queue_moves_between_handlers_and_nothing_is_lost() {
+fn queue_changes_handler_without_losing_events() {
     let two = two(&[("handlers", "2")]);
     let ((first, by_first), (second, by_second)) = (told(&two.device), told(&two.device));
     let patience = Duration::from_secs(10);
@@ -111,7 +111,7 @@ fn a_handler_may_own_its_queue() {
 }
 
 #[test]
-fn what_cannot_be_is_said() {
+fn invalid_calls_are_refused() {
     let (ours, theirs) = (device(&[("handlers", "1")]), device(&[]));
     assert_eq!(ours.handler_limit(), 1);
     let (handler, _told) = told(&ours);
@@ -152,7 +152,7 @@ fn an_observer_sees_completions_too() {
 }
 
 #[test]
-fn shutting_down_ends_work_and_tells() {
+fn shut_down_flushes_work_and_notifies_handler() {
     let two = two(&[("linger", "100ms")]);
     let (handler, told) = told(&two.device);
     two.received.set_handler(Some(&handler)).unwrap();

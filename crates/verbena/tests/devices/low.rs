@@ -51,7 +51,7 @@ fn pair() -> (Side, Side) {
 }
 
 #[test]
-fn every_operation_in_one_list() {
+fn one_list_may_hold_every_operation() {
     let (a, b) = pair();
     let data = pattern(1000, 5);
     a.memory.write_at(0, &data).unwrap();
@@ -126,7 +126,7 @@ fn every_operation_in_one_list() {
 }
 
 #[test]
-fn a_refused_request_says_where_the_list_ended() {
+fn post_error_gives_index_of_refused_request() {
     let (a, _b) = pair();
     let good = wr(1, SEND, Data::Inline(b"x"));
     let bad = wr(2, SEND, Data::Inline(&[0; 4000]));
@@ -139,7 +139,7 @@ fn a_refused_request_says_where_the_list_ended() {
 
 /// One thread sends, one posts receives, one polls completions of both kinds; in both directions at once.
 #[test]
-fn halves_work_on_threads_of_their_own() {
+fn split_halves_work_on_separate_threads() {
     let (a, b) = pair();
     const COUNT: u64 = 2000;
     let run = |side: Side| {
@@ -205,7 +205,7 @@ fn halves_work_on_threads_of_their_own() {
 }
 
 #[test]
-fn a_descriptor_tells_when_an_armed_queue_has_something() {
+fn armed_queue_signals_its_descriptor() {
     let (a, b) = pair();
     let _fd = b.received.as_fd();
     for id in 0..20 {
@@ -227,7 +227,7 @@ fn a_descriptor_tells_when_an_armed_queue_has_something() {
 
 /// Why the slices of buffers are sound: the low layer cannot use memory of the high layer.
 #[test]
-fn the_high_layers_memory_is_out_of_reach() {
+fn low_layer_cannot_use_high_layer_memory() {
     let (a, _b) = pair();
     let hidden = a.device.memory(64, Access::ALL).unwrap();
     let sge = [hidden.sge(0, 8).unwrap()];

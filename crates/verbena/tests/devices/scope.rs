@@ -8,7 +8,7 @@ use crate::common::{device, pair, pattern};
 use verbena::{Access, Error, Fault};
 
 #[test]
-fn slices_of_every_length_go_and_come() {
+fn slices_of_every_length_are_transferred() {
     let (a, b) = pair(&[]);
     let memory = b.device().memory(1 << 20, Access::ALL).unwrap();
     for len in [0, 1, 64, 5000, 1 << 20] {
@@ -44,7 +44,7 @@ fn slices_of_every_length_go_and_come() {
 
 /// Leaked operations are waited for: when the call returns the bytes are there and are not accessed any more.
 #[test]
-fn what_is_forgotten_is_waited_for() {
+fn scope_waits_for_leaked_operations() {
     let (a, b) = pair(&[]);
     let memory = b.device().memory(1 << 20, Access::ALL).unwrap();
     memory.write_at(0, &pattern(1 << 20, 3)).unwrap();
@@ -68,7 +68,7 @@ fn what_is_forgotten_is_waited_for() {
 
 /// A panic deregisters the slices at once; a message that arrives later is not placed.
 #[test]
-fn a_panic_takes_everything_back() {
+fn panic_in_scope_deregisters_slices() {
     let (a, b) = pair(&[]);
     let mut bytes = [1; 64];
     let panicked = catch_unwind(AssertUnwindSafe(|| {
@@ -90,7 +90,7 @@ fn a_panic_takes_everything_back() {
 
 /// A panic with no operation under way does not fail the connection.
 #[test]
-fn a_panic_after_the_work_leaves_the_connection() {
+fn panic_after_completion_keeps_the_connection() {
     let (a, b) = pair(&[]);
     let mut bytes = [0; 8];
     let panicked = catch_unwind(AssertUnwindSafe(|| {
@@ -108,7 +108,7 @@ fn a_panic_after_the_work_leaves_the_connection() {
 }
 
 #[test]
-fn a_loan_that_is_late_can_be_waited_for_again() {
+fn timed_out_wait_can_be_repeated() {
     let (a, b) = pair(&[]);
     let mut bytes = [0; 8];
     b.scope(|scope| {
@@ -123,7 +123,7 @@ fn a_loan_that_is_late_can_be_waited_for_again() {
 }
 
 #[test]
-fn a_connection_that_ends_ends_its_loans() {
+fn closed_connection_ends_scoped_operations() {
     let (a, b) = pair(&[]);
     let mut bytes = [0; 8];
     std::thread::scope(|threads| {
@@ -140,7 +140,7 @@ fn a_connection_that_ends_ends_its_loans() {
 
 /// None of these reaches the wire: the connection stays usable.
 #[test]
-fn what_makes_no_sense_is_refused_and_the_slice_is_back() {
+fn invalid_operations_return_the_slice() {
     let (a, b) = pair(&[]);
     let memory = b.device().memory(64, Access::ALL).unwrap();
     let mut small = [5; 63];
@@ -165,7 +165,7 @@ fn what_makes_no_sense_is_refused_and_the_slice_is_back() {
 }
 
 #[test]
-fn parts_of_memory_go_and_come_where_they_are() {
+fn memory_parts_are_transferred_in_place() {
     let (a, b) = pair(&[]);
     let ours = a.device().memory(1 << 20, Access::ALL).unwrap();
     let theirs = b.device().memory(1 << 20, Access::ALL).unwrap();
@@ -193,7 +193,7 @@ fn parts_of_memory_go_and_come_where_they_are() {
 
 /// A dropped receive into memory is not taken over by the next `recv`: its message is placed there.
 #[test]
-fn a_given_up_receive_into_memory_keeps_its_message() {
+fn dropped_receive_into_memory_keeps_its_message() {
     let (a, b) = pair(&[]);
     let memory = b.device().memory(64, Access::ALL).unwrap();
     drop(b.recv_into(&memory.piece(8, 8).unwrap()));

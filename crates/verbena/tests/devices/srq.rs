@@ -59,7 +59,7 @@ impl World {
 }
 
 #[test]
-fn connections_draw_from_one_stock() {
+fn connections_share_one_receive_queue() {
     let world = World::new(4);
     const EACH: u8 = 50;
     for id in 0..u64::from(EACH) * 4 {
@@ -88,7 +88,7 @@ fn connections_draw_from_one_stock() {
 
 /// All find it empty and wait; each posted receive lets exactly one of them continue.
 #[test]
-fn who_finds_it_empty_waits_in_line() {
+fn each_posted_receive_admits_one_waiting_message() {
     let world = World::new(3);
     for (c, client) in (0..).zip(&world.clients) {
         let bytes = [c, 9];
@@ -128,7 +128,7 @@ fn limits(device: &Device) -> impl Iterator<Item = Event> {
 }
 
 #[test]
-fn a_low_stock_is_told_once() {
+fn srq_limit_event_is_raised_once() {
     let world = World::new(1);
     for id in 0..4 {
         world.post(id);
@@ -159,7 +159,7 @@ fn a_low_stock_is_told_once() {
 }
 
 #[test]
-fn in_use_it_stays() {
+fn srq_in_use_is_not_destroyed() {
     let world = World::new(2);
     world.post(0);
     let World {
@@ -189,7 +189,7 @@ fn in_use_it_stays() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_the_numbers() {
+fn invalid_srq_use_is_refused() {
     let (device, other) = (device(&[]), device(&[]));
     let (pd, cq) = (device.pd().unwrap(), device.cq(16).unwrap());
     let srq = pd.srq(4, 1).unwrap();

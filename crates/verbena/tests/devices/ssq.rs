@@ -109,7 +109,7 @@ fn ids(all: &[Wc]) -> Vec<u64> {
 }
 
 #[test]
-fn eight_channels_have_one_order() {
+fn channels_complete_in_posting_order() {
     let world = World::new(8);
     for at in 0..8 {
         world.receives(at, 125);
@@ -153,7 +153,7 @@ fn eight_channels_have_one_order() {
 }
 
 #[test]
-fn a_subscriber_that_is_killed_takes_only_its_own_along() {
+fn killed_subscriber_fails_only_its_requests() {
     let mut world = World::new(3);
     let wire = Wire::to(world.listener.local().unwrap());
     world.subscribe(wire.at);
@@ -180,7 +180,7 @@ fn a_subscriber_that_is_killed_takes_only_its_own_along() {
 }
 
 #[test]
-fn a_subscriber_without_receives_holds_up_the_others_no_longer_than_the_limit() {
+fn subscriber_without_receives_stalls_others_until_limit() {
     let world = World::new(3);
     world.receives(0, 2);
     world.receives(2, 2);
@@ -202,7 +202,7 @@ fn a_subscriber_without_receives_holds_up_the_others_no_longer_than_the_limit() 
 }
 
 #[test]
-fn a_subscriber_that_stops_reading_holds_up_the_others_no_longer_than_the_limit() {
+fn subscriber_not_reading_stalls_others_until_limit() {
     let mut world = World::new(2);
     let wire = Wire::to(world.listener.local().unwrap());
     world.subscribe(wire.at);
@@ -242,7 +242,7 @@ fn a_subscriber_that_stops_reading_holds_up_the_others_no_longer_than_the_limit(
 }
 
 #[test]
-fn a_slow_subscriber_that_takes_what_it_is_sent_is_never_failed() {
+fn slow_subscriber_is_never_failed() {
     let world = World::new(2);
     world.receives(1, 1);
     let bytes = world.ours.memory(1 << 20, Access::ALL).unwrap();
@@ -268,7 +268,7 @@ fn a_slow_subscriber_that_takes_what_it_is_sent_is_never_failed() {
 }
 
 #[test]
-fn posters_on_several_threads_share_one_order() {
+fn requests_of_each_posting_thread_keep_order() {
     let world = World::new(4);
     for at in 0..4 {
         world.receives(at, 100);
@@ -298,7 +298,7 @@ fn posters_on_several_threads_share_one_order() {
 }
 
 #[test]
-fn channels_come_and_go_with_requests_pending() {
+fn destroyed_channel_flushes_its_pending_requests() {
     let mut world = World::new(3);
     world.receives(0, 2);
     world.receives(2, 2);
@@ -326,7 +326,7 @@ fn channels_come_and_go_with_requests_pending() {
 }
 
 #[test]
-fn a_channel_that_is_reset_is_flushed_at_once_and_can_be_connected_again() {
+fn reset_channel_is_flushed_and_reconnectable() {
     // A stall limit that the test never reaches: no time limit is involved here.
     let mut world = World::patient(64, Duration::from_secs(3600));
     let at = world.listener.local().unwrap();
@@ -356,7 +356,7 @@ fn a_channel_that_is_reset_is_flushed_at_once_and_can_be_connected_again() {
 }
 
 #[test]
-fn what_belongs_elsewhere_is_refused() {
+fn foreign_objects_are_refused() {
     let world = World::new(1);
     let strange = world.theirs.ssq(&world.sent, SsqOptions::default());
     assert!(matches!(strange, Err(Error::Foreign)));
@@ -373,7 +373,7 @@ fn what_belongs_elsewhere_is_refused() {
 }
 
 #[test]
-fn a_sleeping_consumer_is_told_and_a_failed_channel_raises_its_event() {
+fn failed_channel_wakes_consumer_and_raises_event() {
     let world = World::new(2);
     let told = Arc::new(AtomicU8::new(0));
     let heard = told.clone();

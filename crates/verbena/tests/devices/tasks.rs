@@ -73,7 +73,7 @@ async fn many_tasks_share_a_connection() {
 
 /// Receives are dropped after various times, and every message is still received once, in order and whole.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn receives_given_up_at_every_moment_lose_nothing() {
+async fn dropped_receive_futures_lose_no_message() {
     const COUNT: u32 = 400;
     let (a, b) = pair(&[]);
     let sender = tokio::spawn(async move {
@@ -129,7 +129,7 @@ fn check(buf: &[u8], number: u32) {
 
 /// Buffers of dropped writes are kept until the writes are done: the peer receives what was written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writes_given_up_still_write_their_own_bytes() {
+async fn dropped_write_futures_write_their_bytes() {
     let (a, b) = pair(&[("crc", "off")]);
     let memory = b.device().memory(64 << 16, Access::ALL).unwrap();
     for round in 0..64_u64 {
@@ -153,7 +153,7 @@ async fn writes_given_up_still_write_their_own_bytes() {
 }
 
 #[tokio::test]
-async fn a_connection_in_the_making_and_an_acceptance_can_be_given_up() {
+async fn connect_and_accept_futures_can_be_dropped() {
     let device = device(&[]);
     let listener = device.listen("127.0.0.1:0").unwrap();
     let to = listener.local().unwrap();
@@ -177,7 +177,7 @@ async fn a_connection_in_the_making_and_an_acceptance_can_be_given_up() {
 
 /// A waker is enough; no runtime is needed.
 #[test]
-fn no_runtime_at_all() {
+fn futures_work_without_a_runtime() {
     let (a, b) = pair(&[]);
     let mut receiving = pin!(b.recv(b.device().buffer(8).unwrap()));
     let mut context = Context::from_waker(Waker::noop());

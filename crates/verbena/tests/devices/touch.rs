@@ -86,7 +86,7 @@ impl World {
 }
 
 #[test]
-fn a_window_is_good_for_one_write_and_bound_again_for_the_next() {
+fn one_touch_window_allows_one_write_per_bind() {
     for ty in [WindowType::One, WindowType::TwoA, WindowType::TwoB] {
         let world = World::new(OnFailure::Anticipatory);
         let mut window = world.pd.window(ty).unwrap().one_touch();
@@ -111,7 +111,7 @@ fn a_window_is_good_for_one_write_and_bound_again_for_the_next() {
 }
 
 #[test]
-fn memory_is_good_for_one_read_and_stays_its_owners() {
+fn one_touch_memory_allows_one_read() {
     let world = World::new(OnFailure::Anticipatory);
     let once = world.pd.one_touch_memory(4096, Access::ALL).unwrap();
     once.write_at(0, &[7; 4096]).unwrap();
@@ -137,7 +137,7 @@ fn memory_is_good_for_one_read_and_stays_its_owners() {
 }
 
 #[test]
-fn a_request_registers_pages_and_the_next_one_uses_them() {
+fn registered_pages_are_used_by_next_request() {
     let world = World::new(OnFailure::Reactive);
     let mut tag = world.pd.tag(2).unwrap();
     world.memory.write_at(0, &[1; 4096]).unwrap();
@@ -168,7 +168,7 @@ fn a_request_registers_pages_and_the_next_one_uses_them() {
 }
 
 #[test]
-fn a_registration_goes_with_the_message_that_tells_of_it() {
+fn register_send_registers_and_announces_memory() {
     let world = World::new(OnFailure::Reactive);
     let mut tag = world.pd.tag(1).unwrap().one_touch();
     for round in 0..5_u8 {
@@ -197,7 +197,7 @@ fn a_registration_goes_with_the_message_that_tells_of_it() {
 }
 
 #[test]
-fn a_failed_registration_may_be_tried_again_and_the_peer_sees_nothing() {
+fn reactive_registration_failure_is_hidden_from_peer() {
     let world = World::new(OnFailure::Reactive);
     let mut tag = world.pd.tag(1).unwrap();
     let pages = [(&world.memory, 0), (&world.memory, 4096)];
@@ -226,7 +226,7 @@ fn a_failed_registration_may_be_tried_again_and_the_peer_sees_nothing() {
 }
 
 #[test]
-fn a_failed_registration_that_should_not_have_been_ends_the_connection() {
+fn anticipatory_registration_failure_ends_the_connection() {
     let world = World::new(OnFailure::Anticipatory);
     let mut tag = world.pd.tag(0).unwrap();
     let made = tag.register(&world.memory, 0, 64, sink());
@@ -242,7 +242,7 @@ fn a_failed_registration_that_should_not_have_been_ends_the_connection() {
 }
 
 #[test]
-fn a_tag_takes_memory_of_its_domain_and_not_without_end() {
+fn invalid_tag_registrations_are_refused() {
     let world = World::new(OnFailure::Reactive);
     let mut tag = world.pd.tag(1).unwrap();
     let elsewhere = world.device.memory(64, Access::ALL).unwrap();
@@ -259,7 +259,7 @@ fn a_tag_takes_memory_of_its_domain_and_not_without_end() {
 
 /// M4: the page capacity of the table is counted for all tags together, reported, and its exhaustion is an error with numbers.
 #[test]
-fn tags_have_room_until_the_table_has_none() {
+fn tags_share_the_page_capacity() {
     let device = device(&[("max_pages", "4")]);
     let pd = device.pd().unwrap();
     let tag = pd.tag(3).unwrap();

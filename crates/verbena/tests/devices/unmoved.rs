@@ -25,7 +25,7 @@ fn send(qp: &Qp, id: u64) {
 }
 
 #[test]
-fn a_refused_move_leaves_the_connection_flowing() {
+fn refused_migration_keeps_the_connection() {
     let (_adapter, tenant, a, ours, b, theirs) = joined();
     let (pd, elsewhere) = (tenant.pd().unwrap(), tenant.cq(64).unwrap());
     // Queues of one function, a domain of another.
@@ -76,7 +76,7 @@ fn a_refused_move_leaves_the_connection_flowing() {
 }
 
 #[test]
-fn who_has_no_connection_does_not_move() {
+fn disconnected_queue_pair_is_not_migrated() {
     let (_adapter, tenant, _a, ours, b, theirs) = joined();
     let (pd, cq) = (tenant.pd().unwrap(), tenant.cq(64).unwrap());
     drop(ours);
@@ -90,7 +90,7 @@ fn who_has_no_connection_does_not_move() {
 }
 
 #[test]
-fn a_queue_pair_with_shared_receives_goes_to_another_shared_queue() {
+fn srq_queue_pair_migrates_to_another_srq() {
     let adapter = device(LOOPBACK);
     let tenant = tenant(&adapter);
     let (a, b) = (adapter.cq(64).unwrap(), adapter.cq(64).unwrap());

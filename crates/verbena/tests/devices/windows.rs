@@ -60,7 +60,7 @@ impl World {
 }
 
 #[test]
-fn a_peer_reaches_what_the_window_shows_and_nothing_else() {
+fn window_limits_access_to_its_range() {
     for ty in [WindowType::One, WindowType::TwoA, WindowType::TwoB] {
         let world = World::new();
         let mut window = world.pd.window(ty).unwrap();
@@ -75,7 +75,7 @@ fn a_peer_reaches_what_the_window_shows_and_nothing_else() {
 }
 
 #[test]
-fn a_window_that_was_taken_back_refuses() {
+fn unbound_window_refuses_access() {
     for ty in [WindowType::One, WindowType::TwoA, WindowType::TwoB] {
         let world = World::new();
         let mut window = world.pd.window(ty).unwrap();
@@ -99,7 +99,7 @@ fn a_window_that_was_taken_back_refuses() {
 
 /// M11: the peer invalidates the window with a message.
 #[test]
-fn a_peer_invalidates_with_its_last_message() {
+fn send_with_invalidate_invalidates_window() {
     let world = World::new();
     let mut window = world.pd.window(WindowType::TwoB).unwrap();
     let bound = window.bind(&world.memory, 0, 64, Access::REMOTE_WRITE);
@@ -129,7 +129,7 @@ fn a_peer_invalidates_with_its_last_message() {
 
 /// A window of type 2 belongs to the queue pair that bound it, one of type 1 to its domain.
 #[test]
-fn who_may_use_a_window() {
+fn type_two_window_belongs_to_binding_qp() {
     for (ty, expected) in [
         (WindowType::One, Status::Success),
         (WindowType::TwoA, Status::RemAccessErr),
@@ -152,7 +152,7 @@ fn who_may_use_a_window() {
 }
 
 #[test]
-fn a_dropped_window_and_dropped_memory_refuse() {
+fn dropped_window_refuses_and_frees_memory() {
     let world = World::new();
     let mut window = world.pd.window(WindowType::One).unwrap();
     let bound = window.bind(&world.memory, 0, 64, Access::REMOTE_WRITE);
@@ -175,7 +175,7 @@ fn a_dropped_window_and_dropped_memory_refuse() {
 }
 
 #[test]
-fn what_cannot_be_bound() {
+fn invalid_binds_are_refused() {
     let world = World::new();
     let mut window = world.pd.window(WindowType::TwoB).unwrap();
     let closed = world.pd.memory(64, Access::ALL & Access::LOCAL_WRITE);

@@ -149,7 +149,7 @@ fn emitted(cell: &Cell<'_>) -> Vec<u8> {
 }
 
 #[test]
-fn every_kind_both_ways() {
+fn every_kind_parses_and_emits_exactly() {
     for (text, cell) in golden() {
         let bytes = sealed(hex(&text));
         assert_eq!(emitted(&cell), bytes, "{cell}");
@@ -161,7 +161,7 @@ fn every_kind_both_ways() {
 
 /// One cell with a checksum computed by another program: CRC-32C over the 32 bytes before, least significant byte first.
 #[test]
-fn the_checksum_is_castagnolis() {
+fn cell_checksum_is_crc32c() {
     let ack = cell(true, 5, Body::Ack);
     let bytes = emitted(&ack);
     let mut bitwise = !0_u32;
@@ -176,7 +176,7 @@ fn the_checksum_is_castagnolis() {
 }
 
 #[test]
-fn a_cut_anywhere_is_refused() {
+fn truncated_cell_is_refused() {
     for (text, _) in golden() {
         let bytes = sealed(hex(&text));
         for cut in 0..bytes.len() {
@@ -190,7 +190,7 @@ fn a_cut_anywhere_is_refused() {
 }
 
 #[test]
-fn a_flip_anywhere_is_refused() {
+fn any_flipped_bit_is_refused() {
     for (text, _) in golden() {
         let bytes = sealed(hex(&text));
         for bit in 0..bytes.len() * 8 {
@@ -210,7 +210,7 @@ fn a_flip_anywhere_is_refused() {
 
 /// Invalid cells with a correct checksum.
 #[test]
-fn lies_under_a_good_checksum_are_refused() {
+fn invalid_cells_with_good_checksum_are_refused() {
     let lie = |front: &str, behind: &str| sealed(hex(&format!("{front} {WAY} {behind}")));
     let flags = |kind, flags| Malformed::CellFlags { kind, flags };
     let cases = [
@@ -335,7 +335,7 @@ fn lies_under_a_good_checksum_are_refused() {
 }
 
 #[test]
-fn private_data_has_a_limit() {
+fn private_data_is_limited() {
     let terms = |private| Terms {
         acknowledged: true,
         cell: 256,
@@ -377,7 +377,7 @@ fn private_data_has_a_limit() {
 }
 
 #[test]
-fn cells_stand_one_behind_the_other_and_a_damaged_one_is_stepped_over() {
+fn iterator_skips_a_damaged_cell() {
     let cells: Vec<_> = golden().into_iter().map(|(_, cell)| cell).collect();
     let mut bytes = Vec::new();
     cells.iter().for_each(|cell| cell.emit(&mut bytes));
@@ -436,7 +436,7 @@ fn prints_one_line() {
 }
 
 #[test]
-fn reasons_that_are_not_known_are_kept() {
+fn unknown_reasons_are_kept() {
     for code in 0..=u16::MAX {
         assert_eq!(NakReason::from_code(code).code(), code);
         assert_eq!(RejectReason::from_code(code).code(), code);
@@ -465,7 +465,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..200), front in 0x10_u8..0x18) {
+    fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), front in 0x10_u8..0x18) {
         let mut bytes = bytes;
         let _ = Cells::new(&bytes).count();
         if let Some(first) = bytes.first_mut() {

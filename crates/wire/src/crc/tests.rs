@@ -17,7 +17,7 @@ fn naive(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn check_value_and_wire_order() {
+fn crc32c_check_value_and_wire_order_match() {
     assert_eq!(crc32c(b"123456789"), 0xe306_9283);
     assert_eq!(crc32c(b""), 0);
     // RFC 5044 figure 5 prints the bytes of 0x83992352 in this order.
@@ -25,7 +25,7 @@ fn check_value_and_wire_order() {
 }
 
 #[test]
-fn every_length_up_to_a_kilobyte_agrees_with_the_reference() {
+fn every_length_to_1024_matches_reference() {
     let bytes: Vec<u8> = (0..1024u32).map(|i| (i * 37 + i / 256) as u8).collect();
     for len in 0..=bytes.len() {
         assert_eq!(crc32c(&bytes[..len]), naive(&bytes[..len]), "{len} bytes");
@@ -41,7 +41,7 @@ fn debug_shows_the_value_so_far() {
 
 proptest! {
     #[test]
-    fn pieces_make_the_whole(
+    fn incremental_crc_equals_whole_crc(
         bytes in proptest::collection::vec(any::<u8>(), 0..4096),
         cuts in proptest::collection::vec(0usize..4096, 0..8),
     ) {

@@ -8,7 +8,7 @@ mod live;
 use super::*;
 
 #[test]
-fn lengths_and_pad() {
+fn lengths_include_pad_and_digests() {
     let mut bhs = [0; BHS_LEN];
     bhs[4..8].copy_from_slice(&[0xff, 0xff, 0xff, 0xff]);
     let lengths = Lengths::of(&bhs);
@@ -31,7 +31,7 @@ fn lengths_and_pad() {
 
 /// The examples of RFC 7143 §A.4, and two more computed by another program.
 #[test]
-fn digests() {
+fn digests_match_rfc_7143_examples() {
     let up: Vec<u8> = (0..32).collect();
     let down: Vec<u8> = (0..32).rev().collect();
     let read = crate::testing::hex(
@@ -57,7 +57,7 @@ fn digests() {
 }
 
 #[test]
-fn opcodes() {
+fn opcode_ignores_the_upper_two_bits() {
     let mut bhs = [0; BHS_LEN];
     let mut known = 0;
     for code in 0..=u8::MAX {
@@ -78,7 +78,7 @@ fn opcodes() {
 }
 
 #[test]
-fn units() {
+fn unit_numbers_are_encoded_as_luns() {
     let bytes = |n| Lun::new(n).map(Lun::to_bytes);
     assert_eq!(bytes(0), Some([0; 8]));
     assert_eq!(bytes(1), Some([0, 1, 0, 0, 0, 0, 0, 0]));
@@ -104,7 +104,7 @@ fn units() {
 }
 
 #[test]
-fn numbers_wrap() {
+fn sequence_number_comparison_is_serial() {
     let last = u32::MAX;
     assert!(sn_lt(1, 2) && sn_lt(last, 0) && sn_lt(last, 5) && sn_lt(0, (1 << 31) - 1));
     assert!(!sn_lt(2, 1) && !sn_lt(0, last) && !sn_lt(7, 7));

@@ -15,7 +15,7 @@ fn both() -> IserHeader {
 }
 
 #[test]
-fn control_both_ways() {
+fn control_header_parses_and_emits_exactly() {
     let bytes = hex(BOTH);
     assert_eq!(IserHeader::parse(&bytes), Ok(both()));
     assert_eq!(both().emit()[..], bytes);
@@ -47,7 +47,7 @@ fn control_both_ways() {
 }
 
 #[test]
-fn greetings_both_ways() {
+fn hello_messages_parse_and_emit_exactly() {
     let rest = "00".repeat(24);
     let hello = Hello {
         version_max: VERSION,
@@ -98,7 +98,7 @@ fn other_opcodes_are_refused() {
 }
 
 #[test]
-fn private_data() {
+fn private_data_flags_parse_and_emit_exactly() {
     for (first, zero_based, invalidate) in [
         (0x00, true, true),
         (0x40, true, false),
@@ -124,7 +124,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+    fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
         if let Ok(opening) = Opening::parse(&bytes) {
             prop_assert_eq!(Opening::parse(&opening.emit()), Ok(opening));
         }

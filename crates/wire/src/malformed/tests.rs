@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn sentences() {
+fn errors_display_the_expected_text() {
     let cases = [
         (
             Malformed::Truncated {

@@ -27,7 +27,7 @@ fn offsets_do_not_wrap() {
 }
 
 #[test]
-fn message_numbers_start_at_one_and_wrap_to_zero() {
+fn message_numbers_start_at_one_and_wrap() {
     // RFC 5041 §4.3.
     assert_eq!(Msn::FIRST.get(), 1);
     assert_eq!(Msn::FIRST.next(), Msn::new(2));

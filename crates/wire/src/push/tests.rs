@@ -51,7 +51,7 @@ fn golden() -> [Vec<u8>; 9] {
 }
 
 #[test]
-fn every_message_says_what_it_says() {
+fn every_message_parses_to_its_fields() {
     let [
         pools,
         get,
@@ -152,7 +152,7 @@ fn every_message_says_what_it_says() {
 }
 
 #[test]
-fn what_was_read_is_written_back() {
+fn parsed_messages_emit_the_same_bytes() {
     for (bytes, function) in golden().iter().zip(Function::ALL) {
         let message = known(bytes);
         assert_eq!(message.context, CONTEXT);
@@ -164,7 +164,7 @@ fn what_was_read_is_written_back() {
 
 /// A truncated message is rejected, unless the cut leaves whole entries; one with a surplus byte is always rejected.
 #[test]
-fn lengths_that_lie_are_refused() {
+fn wrong_message_lengths_are_refused() {
     for bytes in golden() {
         let boundaries: &[usize] = match bytes[1] {
             1 => &[44],
@@ -206,7 +206,7 @@ fn lengths_that_lie_are_refused() {
 
 /// P6: an unknown function or version is a value, and its answer has the same context.
 #[test]
-fn what_is_not_known_is_answered() {
+fn unknown_messages_are_answered() {
     for (function, version) in [(0, 1), (10, 1), (0xffff, 1), (1, 0), (8, 2), (0, 0)] {
         let envelope = Envelope {
             function,
@@ -221,7 +221,7 @@ fn what_is_not_known_is_answered() {
 }
 
 #[test]
-fn operations_and_statuses_keep_what_they_do_not_know() {
+fn unknown_operations_and_statuses_are_kept() {
     for code in 0..=u16::MAX {
         assert_eq!(Operation::from_code(code).code(), code);
         assert_eq!(Status::from_code(code).code(), code);
@@ -235,7 +235,7 @@ fn operations_and_statuses_keep_what_they_do_not_know() {
 
 /// P7: pool 7, element 5, 256 bytes.
 #[test]
-fn the_indication_fits_8_8_and_16_bits_and_not_one_more() {
+fn indication_packs_8_8_and_16_bits() {
     let example = Indication::fit(7, 5, 256).unwrap();
     assert_eq!(example.immediate(), 0x0705_0100);
     assert_eq!(Indication::from_immediate(0x0705_0100), example);
@@ -269,7 +269,7 @@ fn prints_one_line() {
 
 proptest! {
     #[test]
-    fn any_bytes_read_the_same_again(function in 0_u8..12, rest in proptest::collection::vec(any::<u8>(), 0..100)) {
+    fn parsed_bytes_are_emitted_unchanged(function in 0_u8..12, rest in proptest::collection::vec(any::<u8>(), 0..100)) {
         let mut came = hex("0000 0001 0000000000000000");
         came[1] = function;
         came.extend(rest);

@@ -8,7 +8,7 @@ use crate::iscsi::Lun;
 use crate::testing::{hex, refuses_every_prefix};
 
 #[test]
-fn blocks_of_every_command() {
+fn command_blocks_have_the_expected_bytes() {
     let cases: [(Cdb, usize, &str, &str); 19] = [
         (Cdb::test_unit_ready(), 6, "000000000000", "TEST UNIT READY"),
         (Cdb::request_sense(252), 6, "03000000fc00", "REQUEST SENSE"),
@@ -120,7 +120,7 @@ fn blocks_of_every_command() {
 }
 
 #[test]
-fn long_blocks_only_where_they_are_needed() {
+fn long_blocks_are_used_only_when_needed() {
     let (lba, blocks) = (u64::from(u32::MAX), u32::from(u16::MAX));
     assert_eq!(Cdb::read(lba, blocks), Cdb::read10(u32::MAX, u16::MAX));
     assert_eq!(Cdb::read(lba + 1, 1), Cdb::read16(lba + 1, 1));
@@ -135,7 +135,7 @@ fn long_blocks_only_where_they_are_needed() {
 
 /// M12: "opcode valid for the device type".
 #[test]
-fn operations_of_each_type() {
+fn opcodes_are_valid_per_device_type() {
     let [inquiry, read10, rewind, read_cd, move_medium, zone] =
         [0x12, 0x28, 0x01, 0xbe, 0xa5, 0x95];
     let rows = [
@@ -162,7 +162,7 @@ fn operations_of_each_type() {
 }
 
 #[test]
-fn statuses() {
+fn status_codes_round_trip_and_print() {
     let words = [
         (0x00, "good"),
         (0x02, "check condition"),
@@ -190,7 +190,7 @@ fn sense(key: SenseKey, asc: u8, ascq: u8) -> Sense {
 }
 
 #[test]
-fn sense_of_fixed_form() {
+fn fixed_format_sense_is_parsed() {
     let bytes = hex("f000 05 00008000 0a 00000000 2100 00000000");
     let got = Sense::parse(&bytes).unwrap();
     let expected = Sense {
@@ -220,7 +220,7 @@ fn sense_of_fixed_form() {
 }
 
 #[test]
-fn sense_with_descriptors() {
+fn descriptor_format_sense_is_parsed() {
     // Another descriptor before the information.
     let text = "72 05 21 00 000000 10 0202 0000 000a 8000 0000000100008000";
     let bytes = hex(text);
@@ -252,7 +252,7 @@ fn sense_with_descriptors() {
 }
 
 #[test]
-fn sense_of_other_forms() {
+fn unknown_sense_formats_are_refused() {
     for got in (0..0x7f).filter(|code| !(0x70..=0x73).contains(code)) {
         let bytes = [got, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!(Sense::parse(&bytes), Err(Malformed::SenseFormat { got }));
@@ -260,7 +260,7 @@ fn sense_of_other_forms() {
 }
 
 #[test]
-fn inquiry() {
+fn standard_inquiry_parses_and_emits_exactly() {
     let text = "00 80 05 02 1f 000000 4945542020202020 5649525455414c2d4449534b20202020 30303031";
     let bytes = hex(text);
     let inquiry = Inquiry::parse(&bytes).unwrap();
@@ -281,7 +281,7 @@ fn inquiry() {
 }
 
 #[test]
-fn capacities() {
+fn capacity_parses_in_both_lengths() {
     let long = Capacity {
         last_lba: 0x0102_0304_0506_0708,
         block_len: 4096,
@@ -320,7 +320,7 @@ fn capacities() {
 }
 
 #[test]
-fn lists_of_units() {
+fn unit_lists_are_parsed_and_emitted() {
     let units: Vec<Lun> = [0, 1, 300].into_iter().filter_map(Lun::new).collect();
     let mut bytes = Vec::new();
     Luns::emit(&units, &mut bytes);
@@ -346,7 +346,7 @@ fn lists_of_units() {
 }
 
 #[test]
-fn pages() {
+fn vital_product_data_pages_are_parsed() {
     let pages = hex("00 00 0003 00 80 b0 83");
     let pages = SupportedPages::parse(&pages).unwrap();
     assert!(pages.has(0x80) && pages.has(0xb0) && !pages.has(0x83));
@@ -391,7 +391,7 @@ fn pages() {
 }
 
 #[test]
-fn limits_of_a_disk() {
+fn block_limits_page_is_parsed() {
     let text = "00 b0 003c 01 02 0304 05060708 090a0b0c 0d0e0f10 11121314 15161718 191a1b1c 9d1e1f20 \
                 2122232425262728";
     let bytes = hex(&format!("{text} {}", "00".repeat(20)));
@@ -424,7 +424,7 @@ fn limits_of_a_disk() {
 }
 
 #[test]
-fn modes() {
+fn mode_header_parses_and_emits_exactly() {
     let bytes = [0x17, 0, 0x90, 8];
     let header = ModeHeader::parse(&bytes).unwrap();
     assert!(header.write_protected && header.fua);
@@ -435,7 +435,7 @@ fn modes() {
 }
 
 #[test]
-fn lists_of_unmap() {
+fn unmap_lists_are_emitted_and_limited() {
     let range = |lba, blocks| UnmapRange { lba, blocks };
     let ranges = [range(0x0102_0304_0506_0708, 0x090a_0b0c), range(7, 1)];
     let list = UnmapList::new(&ranges).unwrap();
@@ -471,7 +471,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..80), page in 0_usize..4) {
+    fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80), page in 0_usize..4) {
         let mut bytes = bytes;
         if let Some(code) = bytes.get_mut(1) {
             *code = [0x00, 0x80, 0x83, 0xb0][page];

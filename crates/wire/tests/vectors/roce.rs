@@ -114,7 +114,7 @@ fn negative_acknowledgements() {
 }
 
 #[test]
-fn ipv6_with_and_without_its_headers() {
+fn ipv6_icrc_matches_with_and_without_headers() {
     let ib = "0430ffff0000001180000105 68656c6c6f000000";
     let got = check(&format!(
         "6000000000201140 fd00 00*13 01 fd00 00*13 02 c12312b7002073ea {ib} | 7f657566"

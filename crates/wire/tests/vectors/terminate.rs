@@ -139,7 +139,7 @@ const CAPTURED: [(Cause, &str, &str); 7] = [
 ];
 
 #[test]
-fn captured_from_siw() {
+fn captured_siw_terminates_are_parsed() {
     for (cause, payload, crc) in CAPTURED {
         let bytes = hex(payload);
         let header = untagged(Opcode::Terminate, Qn::TERMINATE, 1);

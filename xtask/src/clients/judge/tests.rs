@@ -9,7 +9,7 @@ const BANDWIDTH: &str = " #bytes     #iterations    BW peak[MB/sec]    BW averag
     65536      1000             1210.00            1180.25		   0.018884\n";
 
 #[test]
-fn a_good_end_has_no_findings() {
+fn expected_end_has_no_findings() {
     let good = Side::new(["p"]).says("yes").silent_about("no");
     assert!(side(&good, End::Code(0), "yes", "").is_empty());
 }
@@ -47,13 +47,13 @@ fn every_wrong_end_is_a_finding() {
 }
 
 #[test]
-fn text_is_wanted_or_unwanted() {
+fn missing_and_unwanted_text_are_findings() {
     let picky = Side::new(["p"]).says("yes").silent_about("no");
     assert_eq!(side(&picky, End::Code(0), "no", "").len(), 2);
 }
 
 #[test]
-fn standard_error_is_empty_but_for_noise() {
+fn unexcused_standard_error_is_a_finding() {
     let mut quiet = Side::new(["p"]);
     assert_eq!(side(&quiet, End::Code(0), "", "oh\n").len(), 1);
     let endless = quiet.clone().endless();

@@ -30,7 +30,7 @@ impl Process {
 }
 
 #[test]
-fn output_complaints_and_code_are_kept() {
+fn stdout_stderr_and_exit_code_are_kept() {
     let mut process = start("kept", &["sh", "-c", "echo $WORD; echo no >&2; exit 3"]);
     assert_eq!(process.wait(soon(5000), false).unwrap(), End::Code(3));
     assert_eq!(process.output(), "bird\n");
@@ -39,14 +39,14 @@ fn output_complaints_and_code_are_kept() {
 }
 
 #[test]
-fn a_signal_is_told_from_a_code() {
+fn signal_is_distinguished_from_exit_code() {
     let mut process = start("signal", &["sh", "-c", "kill -9 $$"]);
     assert_eq!(process.wait(soon(5000), false).unwrap(), End::Signal(9));
     process.forget_files();
 }
 
 #[test]
-fn a_group_that_does_not_end_is_killed_whole() {
+fn late_process_group_is_killed() {
     let mut process = start("late", &["sh", "-c", "sleep 100 & echo $!; wait"]);
     while process.output().is_empty() {
         std::thread::sleep(TICK);

@@ -15,7 +15,7 @@ fn setting() -> Setting {
 }
 
 #[test]
-fn both_sides_agree_on_a_port_and_the_caller_knows_where() {
+fn commands_name_the_port_and_server_address() {
     for case in case::all(false, true) {
         let commands = case.contender.commands(case.measure, case.size, &setting());
         for side in [&commands.server, &commands.caller] {
@@ -43,7 +43,7 @@ fn every_program_has_a_package() {
 }
 
 #[test]
-fn a_name_means_one_program_per_measure() {
+fn contender_names_are_unique_per_measure() {
     for measure in [Latency, Bandwidth, Rate, Connections, Idle] {
         let mut names: Vec<&str> = CONTENDERS
             .iter()
@@ -58,7 +58,7 @@ fn a_name_means_one_program_per_measure() {
 }
 
 #[test]
-fn counts_fill_about_the_time() {
+fn iteration_counts_follow_the_duration() {
     assert_eq!(count(Latency, 8, 0.3), 4_992);
     assert!((3_500..4_000).contains(&count(Latency, 64 << 10, 0.1)));
     assert_eq!(count(Latency, 64 << 20, 0.1), 64);

@@ -60,7 +60,7 @@ fn near(one: f64, other: f64) {
 }
 
 #[test]
-fn a_worker_says_it_itself() {
+fn worker_output_is_parsed() {
     let sample = |measure, size| read(Format::Worker, measure, size, CALLER);
     near(sample(Measure::Latency, 8).value, 3.5);
     let bandwidth = sample(Measure::Bandwidth, 65536);
@@ -72,14 +72,14 @@ fn a_worker_says_it_itself() {
 }
 
 #[test]
-fn iperf3_counts_what_was_received() {
+fn iperf3_received_bytes_are_parsed() {
     let sample = read(Format::Iperf3, Measure::Bandwidth, 65536, IPERF3);
     near(sample.value, 3.9362);
     near(sample.cpu.unwrap(), 2.0 / 3.958);
 }
 
 #[test]
-fn ucx_has_its_last_line() {
+fn ucx_last_line_is_parsed() {
     near(
         read(Format::Ucx, Measure::Latency, 8, UCX_LATENCY).value,
         3.768,
@@ -93,7 +93,7 @@ fn ucx_has_its_last_line() {
 }
 
 #[test]
-fn libfabric_has_time_per_transfer() {
+fn libfabric_time_per_transfer_is_parsed() {
     near(
         read(Format::Fabric, Measure::Latency, 65536, FABRIC).value,
         21.26,
@@ -109,7 +109,7 @@ fn libfabric_has_time_per_transfer() {
 }
 
 #[test]
-fn perftest_has_its_columns() {
+fn perftest_columns_are_parsed() {
     let latency = read(Format::PerftestLatency, Measure::Latency, 8, LATENCY);
     near(latency.value, 1055.28);
     let bandwidth = |measure| read(Format::PerftestBandwidth, measure, 65536, BANDWIDTH).value;
@@ -118,7 +118,7 @@ fn perftest_has_its_columns() {
 }
 
 #[test]
-fn no_result_is_an_error_with_the_programs_name() {
+fn missing_result_error_names_the_program() {
     for (format, name) in [
         (Format::Worker, "caller"),
         (Format::Iperf3, "iperf3"),

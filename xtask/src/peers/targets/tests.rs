@@ -18,13 +18,13 @@ fn verdicts(results: &Results) -> Vec<Verdict> {
 }
 
 #[test]
-fn nothing_measured_is_nothing_met() {
+fn unmeasured_targets_are_not_met() {
     let empty = results(|_| None);
     assert!(verdicts(&empty).iter().all(|v| *v == Verdict::Unmeasured));
 }
 
 #[test]
-fn everything_can_be_met() {
+fn every_target_can_be_met() {
     let good = results(|name| {
         let value =
             match name {
@@ -67,7 +67,7 @@ fn the_worst_size_decides() {
 }
 
 #[test]
-fn how_many_miss_is_told() {
+fn number_of_misses_is_reported() {
     let at = || "here".to_owned();
     let ratios = [0.5, 2.0, 0.9].map(|value| Ratio { value, at: at() });
     let told = target("", "", Bound::Least(0.9), ratios.to_vec());
@@ -77,7 +77,7 @@ fn how_many_miss_is_told() {
 }
 
 #[test]
-fn a_longer_time_is_behind_and_a_larger_bandwidth_ahead() {
+fn longer_latency_and_smaller_bandwidth_are_worse() {
     let results = results(|name| {
         let ours = name.contains("verbena-send");
         Some(Sample::of(match (ours, name.contains("latency")) {

@@ -5,7 +5,7 @@ use super::*;
 const RC_RTR: u32 = ADDRESS | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER | IBV_QP_STATE;
 
 #[test]
-fn a_reliable_connection_goes_the_usual_way() {
+fn rc_transitions_from_reset_to_rts_are_allowed() {
     let init = IBV_QP_STATE | AT_INIT | RIGHTS;
     let rts = IBV_QP_STATE | TRIES | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
     assert!(allowed(IBV_QPT_RC, IBV_QPS_RESET, IBV_QPS_INIT, init));
@@ -18,7 +18,7 @@ fn a_reliable_connection_goes_the_usual_way() {
 }
 
 #[test]
-fn every_attribute_that_is_needed_is_missed() {
+fn each_missing_required_attribute_is_refused() {
     for bit in (0..32).map(|bit| 1 << bit).filter(|bit| RC_RTR & bit != 0) {
         let fine = bit == IBV_QP_STATE;
         let less = RC_RTR & !bit;
@@ -31,7 +31,7 @@ fn every_attribute_that_is_needed_is_missed() {
 }
 
 #[test]
-fn what_does_not_belong_there_is_refused() {
+fn unexpected_attributes_and_transitions_are_refused() {
     let with = |bit| allowed(IBV_QPT_RC, IBV_QPS_INIT, IBV_QPS_RTR, RC_RTR | bit);
     assert!(with(IBV_QP_ACCESS_FLAGS));
     assert!(!with(IBV_QP_QKEY));
@@ -42,7 +42,7 @@ fn what_does_not_belong_there_is_refused() {
 }
 
 #[test]
-fn datagrams_have_a_key_and_no_peer() {
+fn ud_transitions_need_qkey_and_no_peer() {
     let init = IBV_QP_STATE | AT_INIT | IBV_QP_QKEY;
     assert!(allowed(IBV_QPT_UD, IBV_QPS_RESET, IBV_QPS_INIT, init));
     assert!(!allowed(

@@ -12,7 +12,7 @@ use crate::testing::*;
 use crate::{Config, Error, Notice, State, Why};
 
 #[test]
-fn both_hear_what_the_other_says() {
+fn connect_and_accept_exchange_private_data() {
     let mut pair = Pair::apart(kind(true, true), Config::default());
     pair.b.port.listen(LISTENER, true).unwrap();
     pair.ask();
@@ -50,7 +50,7 @@ fn both_hear_what_the_other_says() {
 
 /// A Connect to the wildcard address learns the port's address from either answer.
 #[test]
-fn whoever_is_there_may_answer() {
+fn accept_and_reject_answer_a_wildcard_connect() {
     for agrees in [true, false] {
         let mut pair = Pair::apart(kind(true, true), Config::default());
         pair.b.port.listen(LISTENER, true).unwrap();
@@ -86,7 +86,7 @@ fn whoever_is_there_may_answer() {
 
 /// Only a Connect may have the wildcard address.
 #[test]
-fn only_requests_are_for_whoever() {
+fn disconnect_to_wildcard_address_is_dropped() {
     let mut pair = Pair::new(kind(true, true));
     let bye = Cell {
         way: Way {
@@ -109,7 +109,7 @@ fn only_requests_are_for_whoever() {
 
 /// A carrier that knows the source port drops cells with another one.
 #[test]
-fn cells_in_the_name_of_others_are_refused() {
+fn cells_with_forged_source_port_are_dropped() {
     let mut pair = Pair::new(kind(true, true));
     pair.b.receive(1, 0, 100);
     pair.a.send(1, None, None, Data::Inline(b"x")).unwrap();
@@ -126,7 +126,7 @@ fn cells_in_the_name_of_others_are_refused() {
 
 /// Keep-alive of a channel without work: a peer that answers stays connected, one that does not is noticed.
 #[test]
-fn silent_peers_are_asked() {
+fn keep_alive_probes_idle_peers() {
     let config = Config {
         keep_alive: Some(core::time::Duration::from_secs(1)),
         ..Config::default()
@@ -161,7 +161,7 @@ fn silent_peers_are_asked() {
 
 /// Each reason for a Reject: no listener, other attributes, the consumer.
 #[test]
-fn a_rejection_says_why_and_leaves_everything_as_it_was() {
+fn reject_reports_reason_and_returns_to_idle() {
     let mut pair = Pair::apart(kind(true, true), Config::default());
     let rejected = |reason| Notice::Rejected {
         wqp: WQP,
@@ -195,7 +195,7 @@ fn a_rejection_says_why_and_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn nobody_answers_for_ever() {
+fn unanswered_connect_ends_after_eight_retries() {
     let mut pair = Pair::apart(kind(true, true), Config::default());
     pair.ask();
     let mut asked = 0;
@@ -256,7 +256,7 @@ fn a_retry_repeats_the_connect_with_its_cookie() {
 
 /// Of a sender that has not returned a cookie, everything but requests is accepted.
 #[test]
-fn an_unproven_request_leaves_nothing() {
+fn unproven_connect_leaves_no_state() {
     let mut pair = Pair::apart(kind(true, true), Config::default());
     pair.b.port.listen(LISTENER, true).unwrap();
     pair.ask();
@@ -273,7 +273,7 @@ fn an_unproven_request_leaves_nothing() {
 
 /// The Accept is lost twice: each repeated Connect is answered, and the consumer is asked once.
 #[test]
-fn a_lost_accept_is_said_again() {
+fn lost_accept_is_repeated() {
     let mut pair = Pair::apart(kind(true, true), Config::default());
     pair.b.port.listen(LISTENER, true).unwrap();
     pair.ask();
@@ -304,7 +304,7 @@ fn a_lost_accept_is_said_again() {
 }
 
 #[test]
-fn a_disconnect_reaches_the_other_side_and_flushes_both() {
+fn disconnect_ends_peer_and_flushes_both_sides() {
     let mut pair = Pair::new(kind(true, true));
     pair.a.receive(1, 0, 10);
     pair.b.receive(2, 0, 10);
@@ -329,7 +329,7 @@ fn a_disconnect_reaches_the_other_side_and_flushes_both() {
 
 /// One side was destroyed and its Disconnect lost: the other side notices by the answer to its next packet.
 #[test]
-fn half_a_connection_is_noticed() {
+fn lost_disconnect_is_detected_by_next_packet() {
     half_a_connection(true, Status::WrFlushErr);
     // The packet has completed when it was passed to the carrier.
     half_a_connection(false, Status::Success);
@@ -371,7 +371,7 @@ fn bytes(way: Way, packet: PacketSeq, body: Body<'_>) -> Vec<u8> {
 
 /// Cells of an earlier connection between the same two have no effect.
 #[test]
-fn cells_of_an_earlier_connection_are_not_believed() {
+fn cells_of_an_earlier_connection_are_ignored() {
     let mut pair = Pair::new(kind(true, true));
     let old = FIRST.plus(1 << 20);
     let way = way(1, 20, WQP);

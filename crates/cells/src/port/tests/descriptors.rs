@@ -54,7 +54,7 @@ fn all_four_kinds_carry_sends_and_writes() {
 
 /// P2: with the acknowledgement, or when passed to the carrier.
 #[test]
-fn a_descriptor_completes_with_the_acknowledgement_or_with_the_wire() {
+fn descriptor_completes_on_acknowledgement_or_on_transmission() {
     for kind in KINDS {
         let mut pair = Pair::new(kind);
         pair.b.receive(1, 0, 100);
@@ -77,7 +77,7 @@ fn a_descriptor_completes_with_the_acknowledgement_or_with_the_wire() {
 
 /// P1: a descriptor is queued when it is posted, and processed when its doorbell is rung.
 #[test]
-fn nothing_happens_before_its_doorbell() {
+fn descriptor_waits_for_its_doorbell() {
     let mut pair = Pair::new(kind(false, true));
     let descriptor = pair.a.descriptor(1, None, None, Data::Inline(b"ding"));
     pair.a.port.post_send(WQP, &descriptor).unwrap();
@@ -173,7 +173,7 @@ fn connectionless_packets_are_one_cell() {
 }
 
 #[test]
-fn descriptors_that_make_no_sense_are_refused_and_change_nothing() {
+fn invalid_descriptors_are_refused_without_effect() {
     let mut pair = Pair::apart(kind(true, true), Config::default());
     let early = pair.a.send(1, None, None, Data::Inline(b"x"));
     assert_eq!(early, Err(Error::State(crate::State::Idle)));
@@ -222,7 +222,7 @@ fn descriptors_that_make_no_sense_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn numbers_that_cannot_work_make_no_port() {
+fn invalid_configuration_makes_no_port() {
     let base = Config::default();
     for config in [
         Config { cell: 0, ..base },
@@ -247,7 +247,7 @@ fn numbers_that_cannot_work_make_no_port() {
 
 /// The smaller cell size applies, in both directions, jumbo cells too.
 #[test]
-fn cell_sizes_are_agreed_on() {
+fn smaller_cell_size_is_negotiated() {
     let mut pair = Pair::apart(kind(true, true), Config::default());
     pair.a = Pair::apart(
         kind(true, true),
@@ -275,7 +275,7 @@ fn cell_sizes_are_agreed_on() {
 
 /// A connectionless queue serves several peers; one that does not answer fails its own packets and no others.
 #[test]
-fn a_destination_that_is_gone_disturbs_no_other() {
+fn unreachable_destination_fails_its_own_packets_only() {
     let mut pair = Pair::new(kind(true, false));
     pair.b.receive(1, 0, 100);
     pair.a.to = Peer {

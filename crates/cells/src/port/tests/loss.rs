@@ -15,7 +15,7 @@ fn is_data(cell: &Cell<'_>, number: u16) -> bool {
 
 /// Each cell of a packet of three is lost once: the packet still arrives once.
 #[test]
-fn a_gap_is_told_and_mended() {
+fn lost_cell_causes_one_nak_and_retransmission() {
     for lost in 0..3 {
         let mut pair = Pair::new(kind(true, true));
         pair.b.receive(1, 10_000, 600);
@@ -44,7 +44,7 @@ fn a_gap_is_told_and_mended() {
 
 /// The last packet or its acknowledgement is lost, which only the timeout detects.
 #[test]
-fn silence_is_answered_by_sending_again_and_duplicates_are_dropped() {
+fn timeout_retransmits_and_duplicates_are_dropped() {
     for lose_data in [true, false] {
         let mut pair = Pair::new(kind(true, true));
         pair.b.receive(1, 0, 100);
@@ -61,7 +61,7 @@ fn silence_is_answered_by_sending_again_and_duplicates_are_dropped() {
 }
 
 #[test]
-fn every_cell_twice_is_every_packet_once() {
+fn duplicate_cells_are_dropped_unless_connectionless_and_unacknowledged() {
     for kind in KINDS {
         let mut pair = Pair::new(kind);
         for id in 0..3 {
@@ -86,7 +86,7 @@ fn every_cell_twice_is_every_packet_once() {
 
 /// The retry limit: an error for the packet, a flush for the rest, a notice, an event, and the peer is told.
 #[test]
-fn a_peer_that_is_gone_fails_the_channel_loudly() {
+fn exhausted_retries_fail_and_flush_the_channel() {
     let mut pair = Pair::new(kind(true, true));
     pair.a.receive(9, 0, 10);
     pair.a.send(1, None, None, Data::Inline(b"x")).unwrap();
@@ -146,7 +146,7 @@ fn unacknowledged_packets_are_whole_or_lost() {
 
 /// A late cell of an earlier connection between the same two, with an arbitrary number, does not advance the receiver.
 #[test]
-fn a_cell_of_an_earlier_connection_does_not_deafen_the_next() {
+fn stale_cell_does_not_advance_expected_packet_number() {
     let mut pair = Pair::new(kind(false, true));
     pair.b.receive(1, 10_000, 600);
     pair.a.send(1, None, None, Data::Inline(b"old")).unwrap();
@@ -226,7 +226,7 @@ fn no_receive_makes_an_acknowledged_sender_try_again() {
 
 /// P9: retries are over soon on a fast path; with `patience`, a peer that is busy for seconds is not considered gone.
 #[test]
-fn a_peer_that_is_silent_for_less_than_the_patience_is_waited_for() {
+fn silent_peer_is_kept_until_patience_expires() {
     for sends in [true, false] {
         let config = Config {
             patience: Duration::from_secs(30),
@@ -266,7 +266,7 @@ fn a_peer_that_is_silent_for_less_than_the_patience_is_waited_for() {
 }
 
 #[test]
-fn a_peer_that_never_has_a_receive_fails_the_channel() {
+fn exhausted_busy_retries_fail_the_channel() {
     let config = Config {
         busy_retries: 5,
         ..Config::default()
@@ -287,7 +287,7 @@ fn a_peer_that_never_has_a_receive_fails_the_channel() {
 
 /// Acknowledgements of numbers that are not in flight are ignored, from any source.
 #[test]
-fn acknowledgements_of_what_was_not_sent_are_stale() {
+fn acknowledgements_of_unsent_packets_are_ignored() {
     let mut pair = Pair::new(kind(true, true));
     let piece = [pair.a.sge(0, 2000)];
     pair.a.send(1, None, None, Data::Gather(&piece)).unwrap();
@@ -333,7 +333,7 @@ fn acknowledgements_of_what_was_not_sent_are_stale() {
 
 /// The number of Naks for the same packet is limited.
 #[test]
-fn endless_naks_have_an_end() {
+fn repeated_naks_fail_the_channel() {
     let mut pair = Pair::new(kind(true, true));
     pair.a.send(1, None, None, Data::Inline(b"x")).unwrap();
     let mut bytes = Vec::new();

@@ -75,7 +75,7 @@ fn an_unknown_handle_is_refused() {
 }
 
 #[test]
-fn what_leaves_the_memory_is_refused() {
+fn write_outside_the_region_is_refused() {
     for offset in [(1 << 16) - 15, 1 << 16, u64::MAX] {
         let to = |side: &Side| {
             let at = side.memory.at().wrapping_add(offset);
@@ -90,7 +90,7 @@ fn what_leaves_the_memory_is_refused() {
 }
 
 #[test]
-fn memory_without_the_right_is_refused() {
+fn write_without_remote_write_right_is_refused() {
     let to = |side: &Side| {
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
         let other = Buffer::new(&side.tpt, 100, PD, access).unwrap();
@@ -192,7 +192,7 @@ fn changed_immediate_data_is_refused() {
 
 /// A write that announces 16 bytes and contains 15 or 17.
 #[test]
-fn a_length_that_lies_is_refused() {
+fn wrong_announced_length_is_refused() {
     for brought in [15_usize, 17] {
         let mut pair = Pair::new(kind(false, true));
         let remote = pair.b.remote(0);
@@ -259,7 +259,7 @@ fn cells_of_other_channels_are_refused() {
 
 /// A local protection error completes the descriptor. A connected channel fails with it, a connectionless one continues.
 #[test]
-fn memory_of_our_own_that_refuses_is_our_own_failure() {
+fn local_protection_error_fails_connected_channel() {
     for kind in KINDS {
         let mut pair = Pair::new(kind);
         pair.b.receive(1, 0, 100);
@@ -337,7 +337,7 @@ fn one_touch_memory_takes_one_packet() {
 
 /// A completion queue that loses entries fails the channel.
 #[test]
-fn a_lost_completion_fails_the_channel() {
+fn completion_queue_overflow_fails_the_channel() {
     for kind in KINDS {
         let mut pair = Pair::apart(kind, Config::default());
         let few = Arc::new(Cq::new(8, 1).unwrap());
@@ -363,7 +363,7 @@ fn a_lost_completion_fails_the_channel() {
 
 /// V5: memory with a pending registration is waited for, by local sends and by acknowledged writes of a peer.
 #[test]
-fn memory_that_is_not_registered_yet_is_waited_for() {
+fn acknowledged_packets_wait_for_pending_registrations() {
     for kind in KINDS {
         let mut pair = Pair::new(kind);
         let (source, soon) = Buffer::pending(&pair.a.tpt, 8, PD, Access::ALL).unwrap();

@@ -38,7 +38,7 @@ fn with_blocks(request: Enhanced, reply: Enhanced) -> Terms {
 }
 
 #[test]
-fn either_side_turns_checksums_on_and_each_side_asks_for_its_own_markers() {
+fn either_side_enables_crc_and_its_own_markers() {
     for bits in 0..16u8 {
         let flags = |crc, markers| Flags {
             crc: bits & crc != 0,
@@ -52,7 +52,7 @@ fn either_side_turns_checksums_on_and_each_side_asks_for_its_own_markers() {
 }
 
 #[test]
-fn extensions_need_the_offer_and_the_one_right_answer() {
+fn extensions_need_offer_and_exact_answer() {
     let reserved = |reserved| Flags {
         reserved,
         ..Flags::default()
@@ -72,7 +72,7 @@ fn extensions_need_the_offer_and_the_one_right_answer() {
 }
 
 #[test]
-fn the_reply_names_the_ready_to_receive_messages() {
+fn rtr_messages_are_those_of_the_reply() {
     let write = RtrKinds {
         write: true,
         ..NO_RTR
@@ -88,7 +88,7 @@ fn the_reply_names_the_ready_to_receive_messages() {
 }
 
 #[test]
-fn depths_follow_both_blocks_and_are_wide_where_nobody_said() {
+fn read_depths_come_from_both_blocks() {
     assert_eq!(
         with_blocks(block(4, 9, None), block(7, 3, None)).depth,
         [7, 4]

@@ -4,7 +4,7 @@ use super::*;
 use verbena_wire::mpa::emit_fpdu;
 
 #[test]
-fn what_was_emitted_is_cut_again_at_every_marker_phase() {
+fn emitted_fpdus_parse_at_every_marker_phase() {
     for len in [14usize, 15, 18, 500, 501, 1442, 4000] {
         let ulpdu: Vec<u8> = (0..len).map(|i| i as u8).collect();
         let phases = (0..512).step_by(4).map(Phase::new);
@@ -24,7 +24,7 @@ fn what_was_emitted_is_cut_again_at_every_marker_phase() {
 }
 
 #[test]
-fn nothing_is_cut_from_nothing() {
+fn incomplete_fpdus_are_not_parsed() {
     assert_eq!(Fpdu::cut(&[], None), None);
     assert_eq!(Fpdu::cut(&[0], None), None);
     assert_eq!(Fpdu::cut(&[0; 5], Some(Phase::START)), None);

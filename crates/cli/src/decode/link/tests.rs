@@ -38,7 +38,7 @@ fn every_known_link_type_leads_to_ip() {
 }
 
 #[test]
-fn other_link_types_and_other_protocols_are_passed_over() {
+fn unknown_link_types_and_protocols_are_skipped() {
     assert!(!is_known(105));
     assert_eq!(ip_packet(105, &[0; 64]), None);
     let mut arp = vec![0; 12];
@@ -47,7 +47,7 @@ fn other_link_types_and_other_protocols_are_passed_over() {
 }
 
 #[test]
-fn vlan_tags_are_skipped_however_many_there_are() {
+fn any_number_of_vlan_tags_is_skipped() {
     let mut bytes = vec![0; 12];
     bytes.extend([0x88, 0xa8, 0, 7, 0x81, 0x00, 0, 9, 0x86, 0xdd, 0x60]);
     assert_eq!(ip_packet(ETHERNET, &bytes), Some(&[0x60][..]));

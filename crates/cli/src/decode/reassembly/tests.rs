@@ -11,7 +11,7 @@ fn taken(r: &mut Reassembly, pieces: &[(u32, &[u8])]) -> Vec<u8> {
 }
 
 #[test]
-fn pieces_in_any_order_come_out_in_sequence() {
+fn segments_in_any_order_are_reassembled() {
     let mut r = Reassembly::new(100);
     let out = taken(&mut r, &[(106, b"ghi"), (103, b"def"), (100, b"abc")]);
     assert_eq!(out, b"abcdefghi");
@@ -49,7 +49,7 @@ fn numbers_before_the_first_byte_are_old() {
 }
 
 #[test]
-fn a_gap_is_measured_and_a_fin_behind_it_waits() {
+fn fin_behind_gap_waits_for_missing_bytes() {
     let mut r = Reassembly::new(0);
     let mut out = Vec::new();
     r.take(0, b"ab", false, &mut out);
@@ -64,7 +64,7 @@ fn a_gap_is_measured_and_a_fin_behind_it_waits() {
 }
 
 #[test]
-fn a_lone_fin_ahead_is_a_gap_too() {
+fn lone_fin_ahead_leaves_a_gap() {
     let mut r = Reassembly::new(0);
     r.take(9, b"", true, &mut Vec::new());
     assert_eq!(r.gap(), Some(9));

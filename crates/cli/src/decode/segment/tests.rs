@@ -25,7 +25,7 @@ fn tcp(found: Found<'_>) -> Segment<'_> {
 }
 
 #[test]
-fn an_ipv4_segment_is_read_and_padding_is_left_out() {
+fn ipv4_segment_is_parsed_without_padding() {
     let mut bytes = v4(45, 0, 6);
     bytes.extend([0; 6]);
     let segment = tcp(find(&bytes));
@@ -37,7 +37,7 @@ fn an_ipv4_segment_is_read_and_padding_is_left_out() {
 }
 
 #[test]
-fn an_ipv6_segment_is_read() {
+fn ipv6_segment_is_parsed() {
     let mut bytes = vec![0x60, 0, 0, 0, 0, 25, 6, 64];
     bytes.extend([0; 15]);
     bytes.push(1);
@@ -51,19 +51,19 @@ fn an_ipv6_segment_is_read() {
 }
 
 #[test]
-fn a_packet_cut_by_the_capture_says_so() {
+fn packet_cut_by_capture_is_marked() {
     assert!(tcp(find(&v4(1045, 0, 6))).cut);
 }
 
 #[test]
-fn a_length_that_the_adapter_was_to_fill_in_is_taken_from_the_packet() {
+fn zero_ipv4_length_uses_captured_length() {
     let bytes = v4(0, 0, 6);
     let segment = tcp(find(&bytes));
     assert_eq!(segment.payload, b"hello");
 }
 
 #[test]
-fn fragments_and_other_protocols_are_told_apart() {
+fn fragments_and_other_protocols_are_distinguished() {
     assert_eq!(find(&v4(45, 0x2000, 6)), Found::Fragment);
     assert_eq!(find(&v4(45, 0, 17)), Found::Other);
     assert_eq!(find(&[]), Found::Other);
@@ -71,7 +71,7 @@ fn fragments_and_other_protocols_are_told_apart() {
 }
 
 #[test]
-fn no_cut_of_a_packet_panics() {
+fn truncated_packets_never_panic() {
     let bytes = v4(45, 0, 6);
     for cut in 0..bytes.len() {
         find(&bytes[..cut]);

@@ -45,7 +45,7 @@ fn foreign_connections_make_room_for_others() {
 }
 
 #[test]
-fn too_many_streams_are_turned_away_and_counted() {
+fn streams_beyond_limit_are_refused_and_counted() {
     let tally = tally(Kind::Request.key(), MAX_FLOWS + 10);
     assert_eq!(tally.streams, MAX_FLOWS as u64);
     assert_eq!(tally.refused_flows, 11);

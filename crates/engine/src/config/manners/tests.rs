@@ -9,14 +9,14 @@ fn peer(ip: &str) -> IpAddr {
 }
 
 #[test]
-fn the_defaults_are_the_startup_that_every_peer_accepts() {
+fn default_settings_give_default_terms() {
     let settings = Settings::default();
     assert_eq!(settings.terms(Profile::Verbena, false), Terms::default());
     assert_eq!(settings.transfer(), Transfer::default());
 }
 
 #[test]
-fn checksums_are_left_out_towards_this_host_only() {
+fn crc_defaults_to_off_on_this_host_only() {
     let mut settings = Settings::default();
     assert!(!settings.terms(Profile::Verbena, true).crc);
     assert!(settings.terms(Profile::Siw, false).crc);
@@ -27,7 +27,7 @@ fn checksums_are_left_out_towards_this_host_only() {
 }
 
 #[test]
-fn the_extensions_are_offered_where_a_verbena_is_expected() {
+fn extensions_are_offered_to_verbena_peers_only() {
     let mut settings = Settings::default();
     assert!(settings.terms(Profile::Verbena, false).extensions);
     assert!(!settings.terms(Profile::Siw, false).extensions);
@@ -37,7 +37,7 @@ fn the_extensions_are_offered_where_a_verbena_is_expected() {
 }
 
 #[test]
-fn what_a_peer_agreed_to_says_what_it_is() {
+fn agreed_extensions_determine_the_profile() {
     let settings = Settings::default();
     assert_eq!(settings.met(Profile::Standard, true), Profile::Verbena);
     assert_eq!(settings.met(Profile::Verbena, false), Profile::Standard);
@@ -45,7 +45,7 @@ fn what_a_peer_agreed_to_says_what_it_is() {
 }
 
 #[test]
-fn frames_and_messages_suit_the_peer() {
+fn fpdu_size_and_rfc7306_depend_on_the_profile() {
     let mut settings = Settings::default();
     assert!(settings.large_fpdus(Profile::Verbena));
     assert!(!settings.large_fpdus(Profile::Siw) && !settings.large_fpdus(Profile::Standard));
@@ -58,7 +58,7 @@ fn frames_and_messages_suit_the_peer() {
 }
 
 #[test]
-fn no_ready_to_receive_message_means_client_and_server() {
+fn without_rtr_messages_startup_is_client_server() {
     let mut settings = Settings::default();
     settings.rtr.write = false;
     settings.rtr.read = false;
@@ -66,7 +66,7 @@ fn no_ready_to_receive_message_means_client_and_server() {
 }
 
 #[test]
-fn the_narrowest_network_decides() {
+fn longest_prefix_selects_the_profile() {
     let mut config = crate::Config::default();
     let list = "192.0.2.0/24=standard, 192.0.2.7=siw,0.0.0.0/0=verbena,::/0=siw";
     config.set("peers", list).unwrap();
@@ -82,7 +82,7 @@ fn the_narrowest_network_decides() {
 }
 
 #[test]
-fn an_explicit_device_is_kept_and_auto_finds_one() {
+fn device_setting_resolves_to_interface_addresses() {
     let has = |name: &str, ip: &str| Interface {
         name: name.to_owned(),
         ip: peer(ip),

@@ -18,7 +18,7 @@ fn line() -> (Line, Socket) {
 }
 
 #[test]
-fn a_turn_takes_its_bytes_and_then_none_although_there_is_room() {
+fn turn_ends_after_its_byte_budget() {
     let (line, _peer) = line();
     let mut turn = Turn::new(&line, 100);
     assert_eq!(write(&mut turn, 60), Moved::Bytes(60));
@@ -31,7 +31,7 @@ fn a_turn_takes_its_bytes_and_then_none_although_there_is_room() {
 }
 
 #[test]
-fn a_turn_that_finds_no_room_is_not_over() {
+fn turn_blocked_by_the_socket_is_not_over() {
     let (line, _peer) = line();
     line.shut();
     let mut turn = Turn::new(&line, 100);

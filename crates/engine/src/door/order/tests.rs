@@ -16,7 +16,7 @@ fn start() -> Time {
 }
 
 #[test]
-fn requests_of_one_peer_are_shown_as_they_came() {
+fn requests_of_one_peer_keep_their_order() {
     let mut order = Order::default();
     let numbers: Vec<u64> = (0..4).map(|_| order.came(A)).collect();
     for at in [2, 1, 3] {
@@ -30,7 +30,7 @@ fn requests_of_one_peer_are_shown_as_they_came() {
 }
 
 #[test]
-fn no_peer_waits_for_another() {
+fn peers_do_not_wait_for_each_other() {
     let mut order = Order::default();
     let (_, b) = (order.came(A), order.came(B));
     assert_eq!(order.complete(b, "b"), None);
@@ -38,7 +38,7 @@ fn no_peer_waits_for_another() {
 }
 
 #[test]
-fn who_dawdles_is_waited_for_once_by_all() {
+fn slow_connection_delays_later_requests_once() {
     let mut order = Order::default();
     let slow: Vec<u64> = (0..100).map(|_| order.came(A)).collect();
     let quick = order.came(A);
@@ -56,7 +56,7 @@ fn who_dawdles_is_waited_for_once_by_all() {
 }
 
 #[test]
-fn who_goes_is_waited_for_no_more() {
+fn closed_connection_is_not_waited_for() {
     let mut order = Order::default();
     let (gone, stays) = (order.came(A), order.came(A));
     assert_eq!(order.complete(stays, ()), None);
@@ -72,7 +72,7 @@ fn who_goes_is_waited_for_no_more() {
 }
 
 #[test]
-fn nothing_complete_is_lost_at_the_end() {
+fn completed_requests_are_never_lost() {
     let mut order = Order::default();
     let (_, second) = (order.came(A), order.came(A));
     assert_eq!(order.complete(second, 2), None);

@@ -36,7 +36,7 @@ fn check(table: &Table<u64>) {
 }
 
 #[test]
-fn the_oldest_silent_one_goes_first() {
+fn oldest_incomplete_connection_is_displaced() {
     let (mut table, a) = (Table::new(LIMIT), source("192.0.2.1"));
     for n in 0..LIMIT as u64 {
         assert_eq!(come(&mut table, a), Some((n, None)));
@@ -47,7 +47,7 @@ fn the_oldest_silent_one_goes_first() {
 }
 
 #[test]
-fn a_flood_displaces_only_its_own() {
+fn flood_displaces_only_connections_of_its_source() {
     let (mut table, a, b) = (Table::new(LIMIT), source("192.0.2.1"), source("192.0.2.2"));
     for _ in 0..3 {
         come(&mut table, b).unwrap();
@@ -65,7 +65,7 @@ fn a_flood_displaces_only_its_own() {
 }
 
 #[test]
-fn many_sources_with_one_each_lose_the_oldest() {
+fn sources_with_one_permit_lose_the_oldest() {
     let mut table = Table::new(LIMIT);
     for n in 0..100_u64 {
         let from = source(&format!("192.0.2.{n}"));
@@ -75,7 +75,7 @@ fn many_sources_with_one_each_lose_the_oldest() {
 }
 
 #[test]
-fn requests_that_wait_stay_unless_another_source_has_less() {
+fn waiting_request_is_displaced_by_smaller_source_only() {
     let (mut table, a, b) = (Table::new(LIMIT), source("192.0.2.1"), source("192.0.2.2"));
     for n in 0..LIMIT as u64 {
         assert_eq!(ask(&mut table, a), Some((n, None)));
@@ -87,7 +87,7 @@ fn requests_that_wait_stay_unless_another_source_has_less() {
 }
 
 #[test]
-fn an_answered_one_can_be_displaced_again() {
+fn answered_request_can_be_displaced() {
     let (mut table, a) = (Table::new(2), source("192.0.2.1"));
     ask(&mut table, a);
     ask(&mut table, a);
@@ -106,7 +106,7 @@ fn an_answered_one_can_be_displaced_again() {
 }
 
 #[test]
-fn a_network_of_64_bits_is_one_source() {
+fn ipv6_source_is_a_64_bit_prefix() {
     assert_eq!(source("2001:db8::1"), source("2001:db8::ffff:1"));
     assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
     assert_eq!(source("::ffff:192.0.2.1"), source("192.0.2.1"));

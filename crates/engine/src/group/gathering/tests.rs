@@ -85,7 +85,7 @@ fn is_quiet(member: &Quiet) -> bool {
 
 /// Any wake-up ends it, also a cancellation: the thread may not come back soon, and other threads must be woken.
 #[test]
-fn who_wakes_leaves_nobody_quiet() {
+fn wakeup_ends_coalescing() {
     let (group, member) = group();
     group.fall_asleep();
     assert!(group.gather());
@@ -95,7 +95,7 @@ fn who_wakes_leaves_nobody_quiet() {
 }
 
 #[test]
-fn in_vain_the_sleeper_looks_by_itself_and_tries_it_rarely() {
+fn failed_coalescing_serves_members_and_backs_off() {
     let (group, member) = group();
     assert!(group.gather());
     group.look_after_gathering();
@@ -111,7 +111,7 @@ fn in_vain_the_sleeper_looks_by_itself_and_tries_it_rarely() {
 }
 
 #[test]
-fn who_left_is_not_asked() {
+fn group_without_members_does_not_coalesce() {
     let (group, member) = group();
     group.leave(&*member);
     assert!(!group.gather());
@@ -119,7 +119,7 @@ fn who_left_is_not_asked() {
 
 /// A queue pair that ended leaves its group in its next turn.
 #[test]
-fn one_who_leaves_takes_nobody_elses_turn() {
+fn member_that_leaves_does_not_skip_others() {
     let (group, first) = group();
     let second = join(&group, 78);
     *first.leaves.lock() = Some(group.clone());

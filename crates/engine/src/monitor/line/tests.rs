@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn every_line_has_the_form() {
+fn every_cause_has_its_own_well_formed_line() {
     let (cq, srq, qp, port) = (1, 2, 3, 4);
     let completion = |reason| Cause::Rdma(Event::Completion { cq, reason });
     let channel = |what| Cause::Channel {

@@ -9,7 +9,7 @@ use super::*;
 const NO_TIME: Option<Duration> = Some(Duration::ZERO);
 
 #[test]
-fn each_descriptor_is_told_apart() {
+fn ready_descriptors_are_reported_separately() {
     let (channel, own) = (Channel::new().unwrap(), Channel::new().unwrap());
     let ours = [own.as_fd().as_raw_fd()];
     let ((here, mut there), (quiet, _quiet)) =
@@ -45,7 +45,7 @@ fn each_descriptor_is_told_apart() {
 }
 
 #[test]
-fn the_time_ends_the_wait() {
+fn wait_ends_at_its_timeout() {
     let channel = Channel::new().unwrap();
     let start = Instant::now();
     let limit = Duration::from_millis(20);

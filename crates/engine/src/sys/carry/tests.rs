@@ -43,7 +43,7 @@ impl Drop for Gone {
 }
 
 #[test]
-fn reads_are_scattered_over_registered_memory_and_stages() {
+fn reads_scatter_over_registered_memory_and_stages() {
     for ip in loopbacks() {
         let (a, b) = connection(ip);
         let (tpt, buffer) = memory(64);
@@ -68,7 +68,7 @@ fn reads_are_scattered_over_registered_memory_and_stages() {
 }
 
 #[test]
-fn writes_are_gathered_and_stop_when_the_socket_is_full() {
+fn writes_gather_until_the_socket_is_full() {
     for ip in loopbacks() {
         let (a, b) = connection(ip);
         let (tpt, buffer) = memory(1 << 20);
@@ -108,7 +108,7 @@ fn writes_are_gathered_and_stop_when_the_socket_is_full() {
 }
 
 #[test]
-fn no_places_move_nothing_and_are_not_the_end() {
+fn empty_targets_and_sources_move_nothing() {
     let (a, b) = Socket::pair().unwrap();
     send(&a, b"x");
     assert_eq!((&b).read(&mut Targets::new()), Moved::Nothing);
@@ -117,7 +117,7 @@ fn no_places_move_nothing_and_are_not_the_end() {
 }
 
 #[test]
-fn the_end_comes_behind_the_last_byte() {
+fn end_of_stream_follows_the_last_byte() {
     for ip in loopbacks() {
         let (a, b) = connection(ip);
         send(&a, b"last");
@@ -136,7 +136,7 @@ fn the_end_comes_behind_the_last_byte() {
 
 /// SIGPIPE would kill this test.
 #[test]
-fn a_reset_breaks_both_directions_without_a_signal() {
+fn reset_breaks_both_directions_without_sigpipe() {
     for ip in loopbacks() {
         let (a, b) = connection(ip);
         a.abort();
@@ -149,7 +149,7 @@ fn a_reset_breaks_both_directions_without_a_signal() {
 }
 
 #[test]
-fn writing_after_the_end_of_writing_is_broken() {
+fn write_after_shutdown_is_broken() {
     let (a, _b) = Socket::pair().unwrap();
     a.shutdown_write().unwrap();
     let mut sources = Sources::new();
@@ -158,7 +158,7 @@ fn writing_after_the_end_of_writing_is_broken() {
 }
 
 #[test]
-fn a_place_that_is_no_memory_is_a_fault_and_loses_no_bytes() {
+fn read_into_unmapped_memory_loses_no_bytes() {
     let gone = Gone::new();
     for ip in loopbacks() {
         let (a, b) = connection(ip);
@@ -171,7 +171,7 @@ fn a_place_that_is_no_memory_is_a_fault_and_loses_no_bytes() {
 }
 
 #[test]
-fn a_source_that_is_no_memory_is_a_fault() {
+fn write_from_unmapped_memory_is_a_fault() {
     let gone = Gone::new();
     for ip in loopbacks() {
         let (a, _b) = connection(ip);

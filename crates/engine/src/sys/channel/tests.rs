@@ -9,7 +9,7 @@ use super::*;
 use crate::sys::{Interest, Poller, poller};
 
 #[test]
-fn rings_of_this_thread_are_caught_and_those_of_others_are_not() {
+fn only_rings_of_the_catching_thread_are_caught() {
     let channel = Channel::new().unwrap();
     let other = Channel::new().unwrap();
     let caught = channel.catch(|| {
@@ -24,7 +24,7 @@ fn rings_of_this_thread_are_caught_and_those_of_others_are_not() {
 }
 
 #[test]
-fn taking_waits_for_a_ring_and_takes_one() {
+fn take_waits_for_one_ring() {
     let channel = Arc::new(Channel::new().unwrap());
     let taker = channel.clone();
     let taker = std::thread::spawn(move || (taker.take(), taker.take()));
@@ -34,7 +34,7 @@ fn taking_waits_for_a_ring_and_takes_one() {
 }
 
 #[test]
-fn a_program_that_asks_not_to_wait_is_told_to_try_again() {
+fn nonblocking_descriptor_take_returns_false() {
     let channel = Channel::new().unwrap();
     let fd = channel.as_fd().as_raw_fd();
     // SAFETY: sets flags of a descriptor that `channel` keeps open, as programs do.
@@ -46,7 +46,7 @@ fn a_program_that_asks_not_to_wait_is_told_to_try_again() {
 }
 
 #[test]
-fn a_ring_can_be_taken_without_waiting_from_a_descriptor_that_would_wait() {
+fn try_take_never_blocks() {
     let channel = Channel::new().unwrap();
     assert!(!channel.try_take());
     channel.ring();
@@ -55,7 +55,7 @@ fn a_ring_can_be_taken_without_waiting_from_a_descriptor_that_would_wait() {
 }
 
 #[test]
-fn who_waits_hears_of_its_own_ring_and_of_the_others() {
+fn wait_distinguishes_own_ring_from_others() {
     let (own, other) = (Channel::new().unwrap(), Channel::new().unwrap());
     let beside = [other.as_fd().as_raw_fd()];
     other.ring();
@@ -96,7 +96,7 @@ fn sleep(channel: &Channel, in_poller: bool) -> Result<()> {
 }
 
 #[test]
-fn a_signal_interrupts_as_it_does_a_read() {
+fn signal_interrupts_a_wait_like_a_read() {
     for in_poller in [false, true] {
         for flags in [0, libc::SA_RESTART] {
             handle(flags);

@@ -9,7 +9,7 @@ fn copy(claims: &Claims) -> OwnedFd {
 }
 
 #[test]
-fn a_word_is_taken_from_what_it_is() {
+fn word_is_taken_only_from_its_expected_value() {
     let claims = Claims::new(3).unwrap();
     assert_eq!(claims.len(), 3);
     let other = Claims::adopt(copy(&claims)).unwrap();
@@ -27,7 +27,7 @@ fn a_word_is_taken_from_what_it_is() {
 }
 
 #[test]
-fn there_are_as_many_as_there_are() {
+fn word_outside_the_table_is_refused() {
     let claims = Claims::new(3).unwrap();
     for at in [3, 4, usize::MAX, usize::MAX / 8 + 1] {
         let outside = Missed::Outside { at, words: 3 };
@@ -46,7 +46,7 @@ fn there_are_as_many_as_there_are() {
 }
 
 #[test]
-fn threads_share_every_word_out() {
+fn each_word_is_taken_by_one_thread() {
     let claims = Claims::new(10_000).unwrap();
     let taken = [const { AtomicUsize::new(0) }; 3];
     std::thread::scope(|scope| {

@@ -60,7 +60,7 @@ fn refused(mut courier: Courier) -> Undelivered {
 }
 
 #[test]
-fn messages_come_as_they_were_sent() {
+fn messages_arrive_with_their_descriptors() {
     let files = files(7);
     let (mut a, mut b) = pair();
     for count in [0, 1, 2, 249, 250, 251, 500, 501] {
@@ -84,7 +84,7 @@ fn messages_come_as_they_were_sent() {
 }
 
 #[test]
-fn messages_that_wait_together_stay_apart() {
+fn queued_messages_keep_their_boundaries() {
     let files = files(3);
     let (mut a, mut b) = pair();
     for (n, file) in files.iter().enumerate() {
@@ -102,7 +102,7 @@ fn messages_that_wait_together_stay_apart() {
 }
 
 #[test]
-fn what_is_too_much_is_not_sent() {
+fn too_large_message_is_not_sent() {
     let file = &files(1)[0];
     let (mut a, mut b) = pair();
     let (len, limit) = (MAX_LEN + 1, MAX_LEN);
@@ -120,7 +120,7 @@ fn what_is_too_much_is_not_sent() {
 }
 
 #[test]
-fn frames_that_cannot_be_are_refused() {
+fn invalid_frame_headers_are_refused() {
     let (a, b) = pair();
     raw(&a, &head(MAX_LEN + 1, 0, false), &[]);
     let (len, limit) = (MAX_LEN + 1, MAX_LEN);
@@ -143,7 +143,7 @@ fn frames_that_cannot_be_are_refused() {
 
 /// The second frame of a message has no bytes, and the message no more descriptors than the limit.
 #[test]
-fn messages_that_do_not_end_are_refused() {
+fn unfinished_messages_are_refused() {
     let file = &files(1)[0];
     let full = vec![file.as_fd(); PER_FRAME];
     let (a, b) = pair();
@@ -168,7 +168,7 @@ fn messages_that_do_not_end_are_refused() {
 
 /// And none of them stays open: the pipe has no writer left.
 #[test]
-fn descriptors_that_were_not_announced_are_closed() {
+fn unannounced_descriptors_are_closed() {
     let of_four = |announced| [&head(4, announced, false)[..], b"four"].concat();
     // Announced, sent with the header, sent with the bytes.
     for (announced, early, late) in [
@@ -195,7 +195,7 @@ fn descriptors_that_were_not_announced_are_closed() {
 
 /// At once, not at the end of a frame that may never end: each of its bytes could bring as many again.
 #[test]
-fn descriptors_that_were_not_announced_do_not_pile_up() {
+fn unannounced_descriptors_are_refused_at_once() {
     let (_reader, writer) = std::io::pipe().unwrap();
     let (a, b) = pair();
     raw(&a, &head(MAX_LEN, 0, false), &[]);
@@ -206,7 +206,7 @@ fn descriptors_that_were_not_announced_do_not_pile_up() {
 
 /// `MSG_CTRUNC`: the system takes 253 at once, a frame has 250.
 #[test]
-fn descriptors_that_get_lost_are_noticed() {
+fn truncated_descriptors_are_an_error() {
     let (mut reader, writer) = std::io::pipe().unwrap();
     let (a, b) = pair();
     raw(&a, &head(0, PER_FRAME, false), &[writer.as_fd(); 253]);
@@ -217,7 +217,7 @@ fn descriptors_that_get_lost_are_noticed() {
 }
 
 #[test]
-fn a_peer_that_leaves_in_the_middle_is_noticed() {
+fn peer_closing_within_a_message_is_reported() {
     let whole = [&head(4, 0, false)[..], b"four"].concat();
     for done in 1..whole.len() {
         let (a, b) = pair();
@@ -229,7 +229,7 @@ fn a_peer_that_leaves_in_the_middle_is_noticed() {
 }
 
 #[test]
-fn a_peer_that_falls_silent_in_the_middle_does_not_hang_us() {
+fn peer_silent_within_a_message_times_out() {
     let whole = [&head(4, 0, false)[..], b"four"].concat();
     for done in 1..whole.len() {
         let (a, mut b) = pair();
@@ -244,7 +244,7 @@ fn a_peer_that_falls_silent_in_the_middle_does_not_hang_us() {
 
 /// Nothing is lost if no byte had been received.
 #[test]
-fn a_peer_that_is_slow_to_begin_is_heard_later() {
+fn message_after_a_timeout_is_received() {
     let (mut a, mut b) = pair();
     b.set_patience(SHORT, SHORT);
     let (done, of, patience) = (0, HEADER, SHORT);
@@ -256,7 +256,7 @@ fn a_peer_that_is_slow_to_begin_is_heard_later() {
 
 /// Single bytes are no progress: the time limit is for the message.
 #[test]
-fn a_peer_that_drips_does_not_hang_us() {
+fn message_sent_byte_by_byte_times_out() {
     let (a, mut b) = pair();
     b.set_patience(SHORT, SHORT);
     let done = std::sync::atomic::AtomicBool::new(false);
@@ -278,7 +278,7 @@ fn a_peer_that_drips_does_not_hang_us() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_does_not_hang_us() {
+fn send_to_peer_that_never_reads_times_out() {
     let (mut a, b) = pair();
     a.set_patience(SHORT, SHORT);
     let why = a.send(&vec![0; MAX_LEN], &[]).unwrap_err();

@@ -10,7 +10,7 @@ fn both(ip: core::net::IpAddr) -> (Datagrams, Datagrams) {
 }
 
 #[test]
-fn they_come_whole_with_their_origin() {
+fn datagrams_arrive_whole_with_their_source() {
     for ip in loopbacks() {
         let (a, b) = both(ip);
         let mut room = [0; 8];
@@ -30,7 +30,7 @@ fn they_come_whole_with_their_origin() {
 }
 
 #[test]
-fn nobody_there_is_no_error() {
+fn datagram_to_a_closed_port_is_no_error() {
     for ip in loopbacks() {
         let (a, b) = both(ip);
         let gone = b.local().unwrap();
@@ -43,7 +43,7 @@ fn nobody_there_is_no_error() {
 }
 
 #[test]
-fn a_port_is_not_shared() {
+fn datagram_port_is_not_shared() {
     for ip in loopbacks() {
         let (a, _) = both(ip);
         assert!(Datagrams::bind(a.local().unwrap()).unwrap_err().is_in_use());

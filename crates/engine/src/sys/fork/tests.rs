@@ -13,7 +13,7 @@ mod common;
 use common::{SEND, Side, loopback, pair};
 
 #[test]
-fn a_child_knows_that_it_is_one() {
+fn fork_is_counted_in_the_child() {
     let before = forks();
     // SAFETY: the child calls only `forks`, which is initialized, and `_exit`: allowed after a fork of a multi-threaded process.
     let child = unsafe { libc::fork() };
@@ -64,7 +64,7 @@ fn talk(a: &Side, b: &Side, id: u64) {
 
 /// Every call in the child fails, none hangs, and dropping its objects does not affect the parent.
 #[test]
-fn a_child_can_neither_use_nor_disturb_the_connections_of_its_parent() {
+fn forked_child_cannot_affect_parent_connections() {
     for round in 0..5 {
         let (a, b) = pair(&[]);
         let door = b.engine.listen(loopback(), 4).unwrap();
@@ -109,7 +109,7 @@ fn a_child_can_neither_use_nor_disturb_the_connections_of_its_parent() {
 
 /// The same for datagrams.
 #[test]
-fn a_child_can_neither_use_nor_disturb_the_datagrams_of_its_parent() {
+fn forked_child_cannot_affect_parent_datagrams() {
     use common::datagrams::{GROUP, HERE, Side, wr};
     let (a, b) = (Side::new(HERE), Side::new(HERE));
     let to = b.to(&a);
@@ -148,7 +148,7 @@ fn a_child_can_neither_use_nor_disturb_the_datagrams_of_its_parent() {
 
 /// A child that goes on running, or executes another program, does not keep the parent's connections open.
 #[test]
-fn a_child_that_lives_on_holds_no_descriptor_of_ours() {
+fn forked_child_holds_no_descriptor() {
     let (a, b) = pair(&[]);
     let ours = crate::sys::fd::count();
     assert!(ours > 10, "{ours}");
@@ -166,7 +166,7 @@ fn a_child_that_lives_on_holds_no_descriptor_of_ours() {
 
 /// A child may make an engine of its own.
 #[test]
-fn a_child_may_begin_anew() {
+fn forked_child_can_make_its_own_engine() {
     let (a, b) = pair(&[]);
     let answer = in_a_child(|| {
         let (c, d) = pair(&[("shards", "1")]);

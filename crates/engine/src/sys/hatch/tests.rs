@@ -38,7 +38,7 @@ fn die_at(path: &Path) {
 }
 
 #[test]
-fn visitors_are_let_in_and_the_path_goes_with_us() {
+fn listener_accepts_and_removes_its_path() {
     let directory = Directory::new("visitors");
     let path = directory.path();
     let hatch = Hatch::bind(&path).unwrap();
@@ -61,7 +61,7 @@ fn visitors_are_let_in_and_the_path_goes_with_us() {
 }
 
 #[test]
-fn a_path_is_taken_only_from_the_dead() {
+fn only_a_stale_path_is_replaced() {
     let directory = Directory::new("dead");
     let path = directory.path();
     let first = Hatch::bind(&path).unwrap();
@@ -89,7 +89,7 @@ fn a_path_is_taken_only_from_the_dead() {
 }
 
 #[test]
-fn what_is_no_socket_stays() {
+fn path_of_a_regular_file_is_kept() {
     let directory = Directory::new("file");
     let path = directory.path();
     std::fs::write(&path, b"precious").unwrap();
@@ -105,7 +105,7 @@ fn what_is_no_socket_stays() {
 
 /// The path was replaced while this listener had it: it must not remove the other one's file.
 #[test]
-fn the_path_of_another_stays() {
+fn replaced_path_is_not_removed() {
     let directory = Directory::new("another");
     let path = directory.path();
     let first = Hatch::bind(&path).unwrap();
@@ -119,7 +119,7 @@ fn the_path_of_another_stays() {
 
 /// Many threads find the same stale path: one gets it, and keeps it.
 #[test]
-fn a_dead_path_goes_to_one_of_many() {
+fn stale_path_goes_to_one_listener() {
     let directory = Directory::new("many");
     let path = directory.path();
     for _ in 0..20 {
@@ -149,7 +149,7 @@ fn a_dead_path_goes_to_one_of_many() {
 
 /// Every user can open the temporary directory, and hold a lock on it for any time.
 #[test]
-fn a_lock_on_the_directory_stops_nobody() {
+fn directory_lock_does_not_block_bind() {
     let directory = Directory::new("locked");
     let path = directory.path();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -161,7 +161,7 @@ fn a_lock_on_the_directory_stops_nobody() {
 }
 
 #[test]
-fn a_lock_that_others_can_open_is_refused() {
+fn lock_file_open_to_others_is_refused() {
     let directory = Directory::new("open-lock");
     let lock = directory.0.join("hatch.lock");
     std::fs::write(&lock, "").unwrap();
@@ -174,7 +174,7 @@ fn a_lock_that_others_can_open_is_refused() {
 const STRANGER: &str = "VERBENA_TEST_KNOCK";
 
 #[test]
-fn as_stranger() {
+fn as_other_user() {
     if let Ok(path) = std::env::var(STRANGER) {
         let fd = socket().unwrap();
         let name = SocketAddrUnix::new(path).unwrap();
@@ -187,7 +187,7 @@ fn as_stranger() {
 
 /// Only root can act as another user, and the mode of the file must allow the connection.
 #[test]
-fn strangers_are_sent_away() {
+fn other_users_are_refused() {
     let directory = Directory::new("strangers");
     let path = directory.path();
     let hatch = Hatch::bind(&path).unwrap();
@@ -196,7 +196,7 @@ fn strangers_are_sent_away() {
     }
     let nobody = 65_534;
     let stranger = Command::new(std::env::current_exe().unwrap())
-        .args(["sys::hatch::tests::as_stranger", "--exact", "--nocapture"])
+        .args(["sys::hatch::tests::as_other_user", "--exact", "--nocapture"])
         .env(STRANGER, &path)
         .uid(nobody)
         .output();

@@ -6,7 +6,7 @@ use super::*;
 use std::os::fd::AsRawFd;
 
 #[test]
-fn nobody_waits_at_first() {
+fn new_listener_has_no_connection() {
     for ip in loopbacks() {
         let listener = Listener::bind(SocketAddr::new(ip, 0), true).unwrap();
         assert!(listener.accept().unwrap().is_none());
@@ -47,7 +47,7 @@ fn every_dialler_is_accepted_once_under_load() {
 }
 
 #[test]
-fn one_that_was_reset_while_it_waited_disturbs_nobody() {
+fn reset_connection_does_not_disturb_others() {
     for ip in loopbacks() {
         let listener = Listener::bind(SocketAddr::new(ip, 0), true).unwrap();
         let to = listener.local().unwrap();
@@ -64,7 +64,7 @@ fn one_that_was_reset_while_it_waited_disturbs_nobody() {
 }
 
 #[test]
-fn a_port_is_listened_on_once_even_with_reuse() {
+fn port_has_one_listener_even_with_reuse() {
     for ip in loopbacks() {
         let first = Listener::bind(SocketAddr::new(ip, 0), true).unwrap();
         let again = Listener::bind(first.local().unwrap(), true);
@@ -73,7 +73,7 @@ fn a_port_is_listened_on_once_even_with_reuse() {
 }
 
 #[test]
-fn ipv6_leaves_the_ipv4_port_alone() {
+fn ipv6_listener_is_v6only() {
     if loopbacks().len() < 2 {
         return;
     }
@@ -82,7 +82,7 @@ fn ipv6_leaves_the_ipv4_port_alone() {
 }
 
 #[test]
-fn accepted_sockets_do_not_block_and_are_not_inherited() {
+fn accepted_sockets_are_nonblocking_and_cloexec() {
     let (_a, b) = connection(loopbacks()[0]);
     let fd_flags = rustix::io::fcntl_getfd(&b).unwrap();
     assert!(fd_flags.contains(rustix::io::FdFlags::CLOEXEC));
@@ -107,7 +107,7 @@ fn limit(descriptors: libc::rlim_t) {
 
 /// In a child, because the limit is per process.
 #[test]
-fn the_want_of_descriptors_is_told_and_loses_no_connection() {
+fn accept_without_descriptors_keeps_the_connection() {
     let at = SocketAddr::new(loopbacks()[0], 0);
     // SAFETY: the child makes bare system calls and exits; it takes no lock and allocates nothing.
     let child = unsafe { libc::fork() };

@@ -8,7 +8,7 @@ use super::*;
 const RANGE: RangeInclusive<u16> = 20_000..=29_999;
 
 #[test]
-fn one_number_serves_both_kinds_at_all_addresses() {
+fn one_port_serves_tcp_and_udp() {
     let addresses = loopbacks();
     let (port, pairs) = Pair::bind_range(&addresses, RANGE, random_u64().unwrap()).unwrap();
     assert!(RANGE.contains(&port));
@@ -21,7 +21,7 @@ fn one_number_serves_both_kinds_at_all_addresses() {
 }
 
 #[test]
-fn a_port_with_one_kind_taken_is_passed_over() {
+fn port_with_udp_taken_is_in_use() {
     for ip in loopbacks() {
         let random = random_u64().unwrap();
         let (port, pairs) = Pair::bind_range(&[ip], RANGE, random).unwrap();
@@ -54,7 +54,7 @@ fn every_port_is_tried_from_any_start() {
 }
 
 #[test]
-fn trouble_other_than_a_taken_port_ends_the_search() {
+fn other_bind_errors_end_the_search() {
     // TEST-NET-3 (RFC 5737), which no machine has.
     let foreign = "203.0.113.9".parse().unwrap();
     let error = Pair::bind_range(&[foreign], RANGE, 0).unwrap_err();

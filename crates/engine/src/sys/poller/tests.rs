@@ -18,7 +18,7 @@ fn in_time(poller: &Poller) -> Vec<Ready> {
 }
 
 #[test]
-fn the_token_says_who_is_ready_and_for_what() {
+fn token_and_readiness_are_reported() {
     let poller = Poller::new().unwrap();
     let (a, b) = Socket::pair().unwrap();
     let both = Interest {
@@ -50,7 +50,7 @@ fn the_token_says_who_is_ready_and_for_what() {
 }
 
 #[test]
-fn waiting_ends_in_time() {
+fn wait_ends_at_its_timeout() {
     let poller = Poller::new().unwrap();
     let start = now();
     let mut ready = Vec::new();
@@ -60,7 +60,7 @@ fn waiting_ends_in_time() {
 }
 
 #[test]
-fn more_than_one_wait_can_report_come_with_the_next() {
+fn excess_events_come_with_the_next_wait() {
     let poller = Poller::new().unwrap();
     let bells: Vec<Bell> = (0..100).map(|_| Bell::new().unwrap()).collect();
     for (token, bell) in bells.iter().enumerate() {
@@ -77,7 +77,7 @@ fn more_than_one_wait_can_report_come_with_the_next() {
 /// How polling threads borrow connections from a shard: the inner poller's entry in the outer one is disarmed while
 /// it is lent, and arming it takes it back. Input in between must be reported.
 #[test]
-fn a_nested_poller_that_is_armed_again_has_lost_nothing() {
+fn rearmed_nested_poller_reports_missed_input() {
     for ip in loopbacks() {
         let (a, b) = connection(ip);
         let (inner, outer) = (Poller::new().unwrap(), Poller::new().unwrap());
@@ -108,7 +108,7 @@ fn a_nested_poller_that_is_armed_again_has_lost_nothing() {
 
 /// The same with a race: a writer that never waits for the reader, and a reader that arms after each round.
 #[test]
-fn no_wake_up_is_lost_between_reading_and_arming() {
+fn no_wakeup_is_lost_between_reading_and_arming() {
     const BYTES: usize = 5000;
     let (a, b) = connection(loopbacks()[0]);
     let (inner, outer) = (Poller::new().unwrap(), Poller::new().unwrap());
@@ -135,7 +135,7 @@ fn no_wake_up_is_lost_between_reading_and_arming() {
 }
 
 #[test]
-fn parts_of_a_millisecond_are_rounded_up() {
+fn timeout_is_rounded_up_to_milliseconds() {
     let nanos = |nanos| millis(Duration::from_nanos(nanos));
     assert_eq!(nanos(0), 0);
     assert_eq!(nanos(1), 1);

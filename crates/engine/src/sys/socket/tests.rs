@@ -10,7 +10,7 @@ use super::super::{Interest, Listener, now};
 use super::*;
 
 #[test]
-fn addresses_are_told_by_both_ends() {
+fn both_ends_report_their_addresses() {
     for ip in loopbacks() {
         let (a, b) = connection(ip);
         assert_eq!(a.local().unwrap(), b.peer().unwrap());
@@ -24,7 +24,7 @@ fn addresses_are_told_by_both_ends() {
 }
 
 #[test]
-fn the_source_address_is_the_one_asked_for() {
+fn requested_source_address_is_used() {
     let from: IpAddr = "127.0.0.7".parse().unwrap();
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), false).unwrap();
     let socket = Socket::connect(listener.local().unwrap(), Some(from), None).unwrap();
@@ -34,7 +34,7 @@ fn the_source_address_is_the_one_asked_for() {
 }
 
 #[test]
-fn a_source_that_is_not_ours_is_refused_by_name() {
+fn foreign_source_address_fails_in_bind() {
     // TEST-NET-3 (RFC 5737), which no machine has.
     let from = "203.0.113.9".parse().unwrap();
     let error = Socket::connect("127.0.0.1:9".parse().unwrap(), Some(from), None).unwrap_err();
@@ -43,7 +43,7 @@ fn a_source_that_is_not_ours_is_refused_by_name() {
 }
 
 #[test]
-fn nobody_there_is_connection_refused() {
+fn connect_to_a_closed_port_is_refused() {
     for ip in loopbacks() {
         // Bound and not listening: the port stays reserved, and connections to it are refused.
         let holder = bound(SocketAddr::new(ip, 0), SocketType::STREAM, false).unwrap();
@@ -58,7 +58,7 @@ fn nobody_there_is_connection_refused() {
 }
 
 #[test]
-fn a_refused_socket_dials_again() {
+fn refused_socket_can_connect_again() {
     for ip in loopbacks() {
         for from in [None, Some(ip)] {
             let holder = bound(SocketAddr::new(ip, 0), SocketType::STREAM, false).unwrap();
@@ -81,7 +81,7 @@ fn a_refused_socket_dials_again() {
 }
 
 #[test]
-fn an_end_of_a_pair_is_connected_and_on_this_host() {
+fn socketpair_ends_are_connected_on_this_host() {
     let (a, b) = Socket::pair().unwrap();
     assert!(a.connected().unwrap() && b.connected().unwrap());
     assert!(a.same_host());
@@ -90,7 +90,7 @@ fn an_end_of_a_pair_is_connected_and_on_this_host() {
 }
 
 #[test]
-fn options_are_taken() {
+fn socket_options_are_set() {
     let (a, _b) = connection(loopbacks()[0]);
     a.keep_alive(Duration::from_secs(60)).unwrap();
     assert!(sockopt::socket_keepalive(&a.fd).unwrap());
@@ -110,7 +110,7 @@ fn options_are_taken() {
 }
 
 #[test]
-fn congestion_control_that_paces_gives_way_and_other_does_not() {
+fn only_pacing_congestion_control_is_replaced() {
     let (a, _b) = connection(loopbacks()[0]);
     sockopt::set_tcp_congestion(&a.fd, UNPACED).unwrap();
     assert!(!a.set_unpaced().unwrap());
@@ -134,7 +134,7 @@ fn fill(mut socket: &Socket) {
 
 /// docs/connections.md: a peer that only does not read is alive.
 #[test]
-fn a_peer_that_does_not_read_is_not_silent() {
+fn peer_that_never_reads_is_not_silent() {
     for ip in loopbacks() {
         let (a, b) = connection(ip);
         assert_eq!(a.silence(), None, "nothing was sent");
@@ -186,7 +186,7 @@ fn deafen(socket: &Socket) {
 
 /// docs/connections.md: unacknowledged data and nothing received from the peer's TCP.
 #[test]
-fn a_dead_peer_is_silent_for_as_long_as_we_have_asked() {
+fn dead_peer_silence_excludes_idle_time() {
     for ip in loopbacks() {
         let (a, b) = connection(ip);
         send(&a, b"hello");
@@ -218,7 +218,7 @@ fn a_dead_peer_is_silent_for_as_long_as_we_have_asked() {
 
 /// The same with a closed window, where only probes are in flight.
 #[test]
-fn a_peer_that_dies_without_reading_is_silent() {
+fn dead_peer_with_closed_window_is_silent() {
     let (a, b) = connection(loopbacks()[0]);
     fill(&a);
     let start = now();
@@ -236,7 +236,7 @@ fn a_peer_that_dies_without_reading_is_silent() {
 
 /// The mark only delays the wake-up: a full buffer, and the end of the stream, wake as well.
 #[test]
-fn a_low_water_mark_wakes_late_and_never_not_at_all() {
+fn low_water_mark_delays_but_never_loses_wakeups() {
     let told = |poller: &super::super::Poller, wait: Duration| {
         let mut ready = Vec::new();
         poller.wait(&mut ready, Some(wait)).unwrap();

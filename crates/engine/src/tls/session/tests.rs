@@ -59,7 +59,7 @@ impl Pair {
 
 /// The derivation is what other implementations have to do (docs/connections.md): it must not change.
 #[test]
-fn the_key_pair_follows_from_the_key() {
+fn key_derivation_is_stable() {
     let key = psk::private(&Key::new(b"the key of these tests").unwrap());
     let der = key.secret_pkcs8_der();
     assert_eq!(der.len(), 48);
@@ -71,7 +71,7 @@ fn the_key_pair_follows_from_the_key() {
 }
 
 #[test]
-fn places_of_any_size_get_all_bytes() {
+fn reads_of_any_size_get_all_bytes() {
     for most in [1, 7, 1000, 16_384, 40_000, 300_000] {
         let mut pair = Pair::usual();
         let words: Vec<u8> = (0..50_000_u32).map(|i| (i * 7) as u8).collect();
@@ -87,7 +87,7 @@ fn places_of_any_size_get_all_bytes() {
 }
 
 #[test]
-fn a_full_socket_keeps_what_was_taken() {
+fn full_socket_keeps_encrypted_bytes() {
     let mut pair = Pair::usual();
     let words = vec![7; 100_000];
     let mut sent = 0;
@@ -111,7 +111,7 @@ fn a_full_socket_keeps_what_was_taken() {
 }
 
 #[test]
-fn close_notify_is_an_end_and_nothing_else_is() {
+fn only_close_notify_is_an_orderly_end() {
     let mut pair = Pair::usual();
     pair.write(0, b"last words");
     let (end, socket) = &mut pair.ends[0];
@@ -134,7 +134,7 @@ fn close_notify_is_an_end_and_nothing_else_is() {
 
 /// RFC 8446 §5.5: a key encrypts a limited number of records and is then updated.
 #[test]
-fn keys_that_are_used_up_are_updated() {
+fn exhausted_traffic_keys_are_updated() {
     let usual = provider();
     let Some(SupportedCipherSuite::Tls13(suite)) = usual.cipher_suites.first() else {
         panic!("TLS 1.3 only");

@@ -22,14 +22,14 @@ fn a_normal_session_offers_all_keys() {
 }
 
 #[test]
-fn discovery_offers_what_is_relevant() {
+fn discovery_session_offers_only_relevant_keys() {
     let expected = "DefaultTime2Wait=2 DefaultTime2Retain=0 ErrorRecoveryLevel=0 HeaderDigest=None \
                     DataDigest=None MaxRecvDataSegmentLength=262144 ";
     assert_eq!(offered(&Offer::new("iqn.a", Purpose::Discovery)), expected);
 }
 
 #[test]
-fn iser_comes_first_and_without_digests() {
+fn iser_keys_come_first_without_digests() {
     let iser = Some(IserOffer::default());
     let text = offered(&Offer {
         iser,
@@ -47,7 +47,7 @@ fn iser_comes_first_and_without_digests() {
 
 /// The target offers first: we answer with the result and keep to it.
 #[test]
-fn answers_to_what_the_target_offers() {
+fn target_offers_are_answered_with_the_result() {
     let offer = Offer {
         header_digest: DigestWish::Preferred,
         ..normal()
@@ -92,7 +92,7 @@ fn answers_to_what_the_target_offers() {
 }
 
 #[test]
-fn a_single_unexpected_pdu_is_impossible() {
+fn one_outstanding_unexpected_pdu_is_refused() {
     let iser = Some(IserOffer::default());
     let mut bargain = Bargain::new(&Offer { iser, ..normal() });
     let error = bargain.declared("MaxOutstandingUnexpectedPDUs", "1");

@@ -19,7 +19,7 @@ fn exchange(mutual: bool) -> Exchange {
 
 /// The reference values are those of Python's hashlib.
 #[test]
-fn responses_are_as_computed_elsewhere() {
+fn chap_responses_equal_reference_values() {
     let challenge: Vec<u8> = (0..16).collect();
     let rows = [
         (Algorithm::Md5, "0x13d6679c461c9ba140ac8df45f128526"),
@@ -46,7 +46,7 @@ fn the_strongest_algorithm_is_offered_first() {
 }
 
 #[test]
-fn an_answer_has_our_name_and_no_secret() {
+fn chap_answer_has_name_and_no_secret() {
     for mutual in [false, true] {
         let mut out = Vec::new();
         let said = step(&[
@@ -66,7 +66,7 @@ fn an_answer_has_our_name_and_no_secret() {
 }
 
 #[test]
-fn challenges_that_cannot_be_answered() {
+fn malformed_challenges_are_refused() {
     let long = text::hex(&[1; MAX_BINARY + 1]);
     let rows: [([&str; 3], &str); 9] = [
         (["8", "1", "0x01"], "CHAP_A=8"),
@@ -96,7 +96,7 @@ fn challenges_that_cannot_be_answered() {
 }
 
 #[test]
-fn only_the_right_proof_is_a_proof() {
+fn only_the_right_mutual_response_is_accepted() {
     let challenge = step(&[("CHAP_A", "7"), ("CHAP_I", "1"), ("CHAP_C", "0x01")]);
     let prove = |id: u8, secret: &str, change: usize| {
         let secret = Secret::new(secret);

@@ -31,7 +31,7 @@ fn ask(text: &[u8]) -> Result<Vec<TargetRecord>, DiscoveryError> {
 }
 
 #[test]
-fn the_question_and_an_answer_as_seen() {
+fn recorded_send_targets_exchange_is_parsed() {
     let discovery = Discovery::new(TAG);
     let (request, text) = discovery.next();
     assert_eq!(text, b"SendTargets=All\0");
@@ -47,7 +47,7 @@ fn the_question_and_an_answer_as_seen() {
 }
 
 #[test]
-fn names_addresses_and_what_else_may_come() {
+fn target_records_merge_and_skip_unknown_keys() {
     let text =
         b"TargetName=a\0TargetName=b\0TargetAddress=h,1\0TargetAddress=[::1]:5,2\0TargetAlias=x\0\
                  TargetName=a\0TargetAddress=i,1\0TargetAddress=i,1\0X-y=z\0";
@@ -73,7 +73,7 @@ fn names_addresses_and_what_else_may_come() {
 }
 
 #[test]
-fn every_cut_gives_the_same() {
+fn split_answers_give_the_same_records() {
     let text = b"TargetName=iqn.x:disk\0TargetAddress=127.0.0.1:13260,1\0TargetName=iqn.y\0";
     let whole = ask(text).unwrap();
     for size in 1..text.len() {
@@ -102,7 +102,7 @@ fn every_cut_gives_the_same() {
 }
 
 #[test]
-fn answers_that_are_none() {
+fn malformed_send_targets_answers_are_refused() {
     let rows: [(&[u8], &str); 8] = [
         (b"TargetAddress=h,1\0", "before any name"),
         (b"TargetName=a\0TargetAddress=h:x\0", "which is none"),
@@ -132,7 +132,7 @@ fn answers_that_are_none() {
 }
 
 #[test]
-fn there_is_an_end_of_everything() {
+fn discovery_limits_are_enforced() {
     let more = response(false, true, 1);
     let too_much = |found, what| match found {
         Err(DiscoveryError::TooMuch { what: got, .. }) => assert_eq!(got, what),
@@ -177,7 +177,7 @@ fn there_is_an_end_of_everything() {
 
 proptest! {
     #[test]
-    fn any_bytes_come_to_an_end(bytes: Vec<u8>, text in "((TargetName|TargetAddress|SendTargets)=[a-z0-9:.,\\[\\]]{0,9}\0){0,9}") {
+    fn random_answers_never_panic(bytes: Vec<u8>, text in "((TargetName|TargetAddress|SendTargets)=[a-z0-9:.,\\[\\]]{0,9}\0){0,9}") {
         for answer in [&bytes[..], text.as_bytes()] {
             match ask(answer) {
                 Ok(records) => prop_assert!(records.iter().all(|r| !r.name.is_empty())),

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn every_status_says_who_has_to_act() {
+fn every_login_status_has_its_blame() {
     let rows = [
         (0x0200, Blame::Offer, "see its log"),
         (0x0201, Blame::Offer, "secret is wrong"),
@@ -35,7 +35,7 @@ fn every_status_says_who_has_to_act() {
 }
 
 #[test]
-fn a_long_value_is_cut_and_escaped() {
+fn long_value_is_truncated_and_escaped() {
     let error = LoginError::value("Key", &"\n\u{1b}é".repeat(500), "short");
     let text = error.to_string();
     assert!(text.chars().count() < 600, "{text}");

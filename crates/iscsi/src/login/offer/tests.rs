@@ -7,7 +7,7 @@ fn normal() -> Offer {
 }
 
 #[test]
-fn the_usual_offers_are_good() {
+fn default_offers_are_valid() {
     assert_eq!(normal().check(), Ok(()));
     assert_eq!(Offer::new("iqn.a", Purpose::Discovery).check(), Ok(()));
     let iser = Some(IserOffer::default());
@@ -15,7 +15,7 @@ fn the_usual_offers_are_good() {
 }
 
 #[test]
-fn what_no_target_could_accept_is_refused() {
+fn invalid_offers_are_refused() {
     type Change = fn(&mut Offer);
     let iser = |unexpected| {
         Some(IserOffer {
@@ -82,7 +82,7 @@ fn what_no_target_could_accept_is_refused() {
 }
 
 #[test]
-fn methods_follow_the_credentials() {
+fn auth_methods_follow_the_credentials() {
     let chap = |name| Some(Chap::new(name, name));
     assert_eq!(normal().methods(), "None");
     assert_eq!(

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn addresses_as_targets_write_them() {
+fn target_addresses_are_parsed() {
     let rows = [
         ("127.0.0.1:13260,1", Some(("127.0.0.1", 13260, Some(1)))),
         ("10.0.0.9,65535", Some(("10.0.0.9", 3260, Some(65535)))),
@@ -40,7 +40,7 @@ fn addresses_as_targets_write_them() {
 
 proptest! {
     #[test]
-    fn what_is_read_is_written_back(text in "(\\[?[a-z0-9:.]{0,12}\\]?)(:[0-9]{0,5})?(,[0-9]{0,5})?|\\PC{0,20}") {
+    fn portal_survives_display_and_parse(text in "(\\[?[a-z0-9:.]{0,12}\\]?)(:[0-9]{0,5})?(,[0-9]{0,5})?|\\PC{0,20}") {
         if let Some(portal) = Portal::parse(&text) {
             prop_assert_eq!(Portal::parse(&portal.to_string()), Some(portal));
         }

@@ -8,7 +8,7 @@ fn rule(key: Key) -> Rule {
 }
 
 #[test]
-fn rows_agree_with_themselves_and_with_the_default_terms() {
+fn key_defaults_are_valid_and_match_default_terms() {
     for rule in RULES {
         assert!(rule.range.contains(&rule.default), "{}", rule.name);
         assert_eq!(rule.read(&rule.write(rule.default)), Ok(rule.default));
@@ -27,7 +27,7 @@ fn rows_agree_with_themselves_and_with_the_default_terms() {
 
 /// RFC 7143 §13.10, §13.11, §13.13, §13.15: OR, AND, minimum, maximum.
 #[test]
-fn two_values_become_one() {
+fn result_functions_combine_both_values() {
     for (a, b) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
         assert_eq!(rule(Key::InitialR2t).combine(a, b), a | b);
         assert_eq!(rule(Key::ImmediateData).combine(a, b), a & b);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn every_step_and_every_answer() {
+fn state_event_table_is_complete() {
     use Event::*;
     use State::*;
     let events = [ChoseNone, ChoseChap, Challenged, Stayed, Moved];

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn long_text_leaves_in_pieces_and_waits_for_each_answer() {
+fn long_text_waits_for_answers_between_pdus() {
     let text: Vec<u8> = (0..20_000u32).map(|i| i as u8).collect();
     let mut talk = Talk::default();
     talk.say(text.clone());
@@ -23,7 +23,7 @@ fn long_text_leaves_in_pieces_and_waits_for_each_answer() {
 
 /// A text of exactly one PDU does not set the C bit.
 #[test]
-fn a_full_piece_is_the_last_one() {
+fn text_of_one_full_pdu_is_last() {
     let mut talk = Talk::default();
     talk.say(vec![1; MAX_CHUNK]);
     assert!(talk.is_last());
@@ -32,7 +32,7 @@ fn a_full_piece_is_the_last_one() {
 }
 
 #[test]
-fn text_while_ours_goes_on_is_refused() {
+fn text_during_our_continuation_is_refused() {
     for (more, data) in [(true, &b""[..]), (false, b"A=1\0")] {
         let mut talk = Talk::default();
         talk.say(vec![1; MAX_CHUNK + 1]);
@@ -41,7 +41,7 @@ fn text_while_ours_goes_on_is_refused() {
 }
 
 #[test]
-fn nothing_is_said_while_the_target_goes_on() {
+fn no_text_is_sent_during_target_continuation() {
     let mut talk = Talk::default();
     talk.say(b"A=1\0".to_vec());
     assert_eq!(talk.hear(true, b"B="), Ok(None));
@@ -51,7 +51,7 @@ fn nothing_is_said_while_the_target_goes_on() {
 }
 
 #[test]
-fn there_is_an_end_of_bytes_and_of_exchanges() {
+fn text_bytes_and_exchanges_are_limited() {
     let mut talk = Talk::default();
     assert_eq!(talk.hear(true, &[1; MAX_TEXT]), Ok(None));
     let limit = MAX_TEXT;
@@ -69,7 +69,7 @@ fn there_is_an_end_of_bytes_and_of_exchanges() {
 
 proptest! {
     #[test]
-    fn any_cut_is_put_together(text: Vec<u8>, cuts in prop::collection::vec(0usize..100, 0..20)) {
+    fn split_text_is_reassembled(text: Vec<u8>, cuts in prop::collection::vec(0usize..100, 0..20)) {
         let mut talk = Talk::default();
         let mut rest = &text[..];
         for cut in cuts {

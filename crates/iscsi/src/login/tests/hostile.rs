@@ -76,7 +76,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn any_target_comes_to_an_end(
+    fn random_targets_cannot_prolong_a_login(
         offer in offers(),
         script in prop::collection::vec((text(), any::<bool>(), any::<bool>()), 1..80),
     ) {

@@ -35,7 +35,7 @@ const KEYS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn a_login_into_tgt() {
+fn recorded_login_into_tgt_succeeds() {
     let mut login = login(Offer {
         two_step: true,
         ..offer()

@@ -114,7 +114,7 @@ fn a_key_is_negotiated_once() {
 
 /// Declarations are allowed in every stage, operational keys are not.
 #[test]
-fn the_security_stage_is_for_security() {
+fn security_stage_refuses_operational_keys() {
     let two_step = || {
         login(Offer {
             two_step: true,
@@ -138,7 +138,7 @@ fn the_security_stage_is_for_security() {
 }
 
 #[test]
-fn headers_that_do_not_fit_are_refused() {
+fn mismatched_response_headers_are_refused() {
     type Change = fn(&mut LoginResponse);
     let rows: [(Change, &str); 8] = [
         (|r| r.itt = 2, "task tag 0x2, expected 0x1"),
@@ -171,7 +171,7 @@ fn headers_that_do_not_fit_are_refused() {
 
 /// The target may not make a stage transition that was not requested.
 #[test]
-fn the_target_cannot_skip_the_proof() {
+fn target_cannot_skip_authentication() {
     let chap = Some(Chap::new("host", "a secret of ours"));
     let mut one = login(Offer { chap, ..offer() });
     let rush = LoginResponse {
@@ -185,7 +185,7 @@ fn the_target_cannot_skip_the_proof() {
 }
 
 #[test]
-fn keys_of_chap_have_their_places() {
+fn misplaced_chap_keys_are_refused() {
     let chap = || Some(Chap::new("host", "a secret of ours"));
     let begin = || {
         login(Offer {
@@ -228,7 +228,7 @@ fn keys_of_chap_have_their_places() {
 }
 
 #[test]
-fn a_target_that_moved_says_where() {
+fn redirection_reports_the_new_address() {
     let rows = [
         (0x0101, "10.1.2.3:3261", Some(("10.1.2.3", 3261, false))),
         (0x0102, "[2001:db8::7]", Some(("2001:db8::7", 3260, true))),
@@ -254,7 +254,7 @@ fn a_target_that_moved_says_where() {
 }
 
 #[test]
-fn text_that_cannot_be_read_is_the_targets_fault() {
+fn malformed_text_blames_the_target() {
     for data in [&b"MaxBurstLength=1"[..], b"=1\0", b"no pair\0", b"\xff=1\0"] {
         let mut login = login(offer());
         let error = login.take(&response(&login), data).unwrap_err();

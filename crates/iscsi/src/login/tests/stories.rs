@@ -21,7 +21,7 @@ fn theirs() -> Chap {
 }
 
 #[test]
-fn one_step_without_credentials() {
+fn login_without_credentials_takes_one_exchange() {
     let mut target = Target::default();
     let settled = done(target.run(&mut login(offer())));
     assert_eq!(target.exchanges, 1);
@@ -43,7 +43,7 @@ fn one_step_without_credentials() {
 }
 
 #[test]
-fn two_steps_without_credentials() {
+fn two_step_login_takes_two_exchanges() {
     let mut target = Target::default();
     let two_step = true;
     let settled = done(target.run(&mut login(Offer {
@@ -57,7 +57,7 @@ fn two_steps_without_credentials() {
 
 /// Every algorithm, hex and base64, one-way and mutual, with text split every few bytes.
 #[test]
-fn chap_in_all_its_forms() {
+fn chap_succeeds_in_every_form() {
     for algorithm in Algorithm::ALL {
         for base64 in [false, true] {
             for mutual in [None, Some(theirs())] {
@@ -89,14 +89,14 @@ fn chap_in_all_its_forms() {
 }
 
 #[test]
-fn a_target_without_accounts_may_pass_over_chap() {
+fn target_without_accounts_may_skip_one_way_chap() {
     let chap = Some(own());
     let settled = done(Target::default().run(&mut login(Offer { chap, ..offer() })));
     assert_eq!(settled.proof, Proof::None);
 }
 
 #[test]
-fn but_not_if_it_shall_prove_itself() {
+fn mutual_chap_cannot_be_skipped() {
     let (chap, mutual) = (Some(own()), Some(theirs()));
     let offer = Offer {
         chap,
@@ -110,7 +110,7 @@ fn but_not_if_it_shall_prove_itself() {
 }
 
 #[test]
-fn a_wrong_secret_is_our_fault() {
+fn wrong_secret_blames_the_offer() {
     for wrong in [
         Chap::new("host", "mistyped"),
         Chap::new("hos", "a secret of ours"),
@@ -129,7 +129,7 @@ fn a_wrong_secret_is_our_fault() {
 }
 
 #[test]
-fn a_target_that_wants_credentials_says_so_in_either_form() {
+fn missing_credentials_are_reported_in_both_forms() {
     for two_step in [false, true] {
         let account = Some(own());
         let mut target = Target {
@@ -152,7 +152,7 @@ fn a_target_that_wants_credentials_says_so_in_either_form() {
 }
 
 #[test]
-fn a_target_that_cannot_prove_itself_is_refused() {
+fn wrong_mutual_chap_response_is_refused() {
     let rows = [
         (Some(Chap::new("disk", "mistyped")), ChapError::Proof),
         // A peer that has only our secret, as one that reflects our response would.
@@ -184,7 +184,7 @@ fn a_target_that_cannot_prove_itself_is_refused() {
 
 /// RFC 7143 §9.2.1.
 #[test]
-fn our_own_challenge_is_not_answered() {
+fn reflected_challenge_is_not_answered() {
     let mut target = Target {
         account: Some(own()),
         own: Some(theirs()),
@@ -202,7 +202,7 @@ fn our_own_challenge_is_not_answered() {
 }
 
 #[test]
-fn digests_agreed_refused_and_required() {
+fn digest_wishes_decide_the_digests() {
     use DigestWish::{Accepted, None as No, Preferred, Required};
     for (wish, digests, expected) in [
         (No, true, Some(false)),
@@ -242,7 +242,7 @@ fn digests_agreed_refused_and_required() {
 
 /// An initiator that accepts digests gets them from a target that requires them; one that does not offer them is rejected.
 #[test]
-fn a_target_insists_on_digests() {
+fn target_can_require_accepted_digests() {
     for (wish, good) in [
         (DigestWish::Accepted, true),
         (DigestWish::Preferred, true),
@@ -267,7 +267,7 @@ fn a_target_insists_on_digests() {
 }
 
 #[test]
-fn iser_terms_and_a_target_without_them() {
+fn iser_is_negotiated_or_the_login_fails() {
     let iser = Some(IserOffer::default());
     let offer = Offer {
         iser,
@@ -309,7 +309,7 @@ fn iser_terms_and_a_target_without_them() {
 }
 
 #[test]
-fn a_discovery_session_says_only_what_matters() {
+fn discovery_login_sends_only_relevant_keys() {
     let offer = Offer {
         purpose: Purpose::Discovery,
         iser: Some(IserOffer::default()),
@@ -330,7 +330,7 @@ fn a_discovery_session_says_only_what_matters() {
 }
 
 #[test]
-fn what_the_target_asks_is_answered() {
+fn keys_offered_by_the_target_are_answered() {
     let asks = vec![
         ("MaxRecvDataSegmentLength", "131072"),
         ("X-org.example.colour", "green"),
@@ -363,7 +363,7 @@ fn what_the_target_asks_is_answered() {
 
 /// Our names fit one PDU, so text of ours that spans PDUs takes many answers to the target's offers.
 #[test]
-fn our_answers_go_on_over_several_requests() {
+fn long_answers_span_several_requests() {
     let mut login = login(offer());
     let mut asks = Vec::new();
     for i in 0..400 {
@@ -391,7 +391,7 @@ fn our_answers_go_on_over_several_requests() {
 }
 
 #[test]
-fn secrets_are_never_shown() {
+fn debug_of_a_login_shows_no_secret() {
     let (chap, mutual) = (Some(own()), Some(theirs()));
     let login = login(Offer {
         chap,

@@ -38,7 +38,7 @@ fn reads(count: usize, len: u32) -> Vec<Command> {
 }
 
 #[test]
-fn few_are_not_waited_for() {
+fn few_outstanding_commands_are_not_coalesced() {
     assert_eq!(under_way(&reads(0, 0)).several(), None);
     assert_eq!(under_way(&reads(7, 4096)).several(), None);
     let two = 2 * (BHS_LEN + 4096);
@@ -46,7 +46,7 @@ fn few_are_not_waited_for() {
 }
 
 #[test]
-fn a_quarter_of_the_shortest_is_waited_for() {
+fn low_water_mark_is_the_shortest_quarter() {
     let mut all = reads(63, 8192);
     all.push(command(Direction::Write, 8192));
     let mut answers = under_way(&all);
@@ -63,7 +63,7 @@ fn a_quarter_of_the_shortest_is_waited_for() {
 }
 
 #[test]
-fn for_long_ones_nobody_waits() {
+fn long_answers_are_not_coalesced() {
     let long = LONG as u32;
     assert_eq!(under_way(&reads(64, long)).several(), None);
     let shorter = under_way(&reads(64, long - 1)).several();
@@ -73,7 +73,7 @@ fn for_long_ones_nobody_waits() {
 proptest! {
     /// After any sequence of additions and removals, any quarter of the commands brings at least as much.
     #[test]
-    fn never_more_than_will_come(
+    fn low_water_mark_never_exceeds_outstanding_bytes(
         steps in prop::collection::vec((any::<bool>(), 0..3_u8, any::<u32>()), 1..200),
     ) {
         let mut answers = Answers::default();

@@ -42,7 +42,7 @@ impl Rig {
 
 /// Before it was sent: it had no tag, and the next command gets the CmdSN that it would have had.
 #[test]
-fn one_that_waits_leaves_nothing() {
+fn cancelled_queued_command_is_never_sent() {
     let mut rig = Rig::new(Setup::default());
     rig.receive(3);
     let data = [rig.sge(0, 1000)];
@@ -76,7 +76,7 @@ fn one_that_waits_leaves_nothing() {
 
 /// M12: later PDUs for it fail their checks. Data-In and R2T are delivered whole, responses are dropped, and no data moves.
 #[test]
-fn a_target_that_answers_all_the_same_reaches_nothing() {
+fn pdus_for_a_cancelled_command_are_refused() {
     for way in Way::ALL {
         for direction in [Direction::Read, Direction::Write] {
             let mut rig = Rig::on_way(way);
@@ -116,7 +116,7 @@ fn a_target_that_answers_all_the_same_reaches_nothing() {
 /// During a Data-In: data before the cancellation was placed, data after it is discarded, also when another command has got the slot
 /// meanwhile.
 #[test]
-fn amid_data_in_the_rest_of_the_pdu_goes_nowhere() {
+fn cancelling_mid_data_in_discards_the_rest() {
     for digests in [false, true] {
         for way in Way::ALL {
             for with_status in [false, true] {
@@ -163,7 +163,7 @@ fn amid_data_in_the_rest_of_the_pdu_goes_nowhere() {
 
 /// During Data-Out: the PDU that was started is completed with the bytes of that moment, and no further one follows.
 #[test]
-fn amid_data_out_only_what_has_begun_is_completed() {
+fn cancelling_mid_data_out_completes_the_begun_pdu() {
     let mut rig = Rig::new(Setup {
         terms: Terms {
             immediate_data: false,
@@ -201,7 +201,7 @@ fn amid_data_out_only_what_has_begun_is_completed() {
 
 /// A command whose PDU is built has a CmdSN that the target expects: it is sent, with the bytes of that moment.
 #[test]
-fn a_number_that_was_given_leaves() {
+fn cancelled_command_with_a_cmdsn_is_sent() {
     let mut rig = Rig::new(Setup {
         terms: Terms {
             initial_r2t: false,
@@ -239,7 +239,7 @@ fn a_number_that_was_given_leaves() {
 
 /// Part of the response was received: the command is cancelled all the same, and no response is delivered.
 #[test]
-fn amid_its_response_it_ends_once() {
+fn cancelling_mid_response_completes_the_command_once() {
     for way in Way::ALL {
         let mut rig = Rig::on_way(way);
         let (name, itt) = rig.command(1, Direction::None, &[]);
@@ -255,7 +255,7 @@ fn amid_its_response_it_ends_once() {
 }
 
 #[test]
-fn what_has_ended_or_never_was_cannot_be_taken_back() {
+fn ended_or_unknown_commands_cannot_be_cancelled() {
     let mut rig = Rig::new(Setup::default());
     assert!(!rig.cancel(CommandId(0)));
     let (name, itt) = rig.command(1, Direction::None, &[]);
@@ -274,7 +274,7 @@ fn what_has_ended_or_never_was_cannot_be_taken_back() {
 
 /// RFC 7143 §4.2.3.2: a task management request affects commands with smaller CmdSN, in whatever order they were posted.
 #[test]
-fn a_request_about_tasks_says_what_is_before_it() {
+fn task_request_cmdsn_is_known_once_sent() {
     let mut rig = Rig::new(Setup::default());
     let (first, _) = rig.command(1, Direction::None, &[]);
     rig.receive(2);
@@ -305,7 +305,7 @@ fn a_request_about_tasks_says_what_is_before_it() {
 
 /// RFC 7143 §7.9: a skipped StatSN is detected with every kind of PDU; one that comes twice is not a gap.
 #[test]
-fn a_gap_in_status_numbers_is_remembered() {
+fn statsn_gap_is_recorded() {
     for kind in 0..3 {
         let mut rig = Rig::new(Setup::default());
         let (_, itt) = rig.command(1, Direction::None, &[]);

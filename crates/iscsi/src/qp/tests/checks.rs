@@ -102,7 +102,7 @@ impl Both {
 }
 
 #[test]
-fn one_valid_there_is_such_an_entry() {
+fn check_one_refuses_tags_without_an_entry() {
     for way in Way::ALL {
         let mut both = both(Setup {
             way,
@@ -117,7 +117,7 @@ fn one_valid_there_is_such_an_entry() {
 }
 
 #[test]
-fn two_type_it_is_a_command() {
+fn check_two_refuses_regions_and_windows() {
     let mut both = both(Setup::default());
     let region = both.rig.memory.stag();
     both.assert_both_refused(region.get(), GOOD);
@@ -127,7 +127,7 @@ fn two_type_it_is_a_command() {
 }
 
 #[test]
-fn three_domain_it_is_ours() {
+fn check_three_refuses_another_protection_domain() {
     let tpt = Arc::new(Tpt::new(1..1000, Policy::Verbs, 5));
     let mut ours = both_on(&tpt, Setup::default());
     let theirs = both_on(
@@ -148,7 +148,7 @@ fn three_domain_it_is_ours() {
 }
 
 #[test]
-fn four_instance_it_is_this_one() {
+fn check_four_refuses_a_wrong_key() {
     let mut both = both(Setup::default());
     for change in [1, 0x80, 0xff] {
         let pdu = both.data_in(both.read.1 ^ change, GOOD);
@@ -161,7 +161,7 @@ fn four_instance_it_is_this_one() {
 
 /// The tag of a command that has ended is invalid, also when its table entry is used again.
 #[test]
-fn four_instance_an_old_tag_is_no_tag() {
+fn check_four_refuses_tags_of_ended_commands() {
     // Entries for the memory, the receives, and four commands.
     let tpt = Arc::new(Tpt::new(1..7, Policy::Verbs, 5));
     let mut both = both_on(&tpt, Setup::default());
@@ -184,7 +184,7 @@ fn four_instance_an_old_tag_is_no_tag() {
 }
 
 #[test]
-fn five_bounds_it_lies_inside() {
+fn check_five_refuses_ranges_out_of_bounds() {
     let mut both = both(Setup::default());
     let out = [
         (0, LEN + 1),
@@ -214,7 +214,7 @@ fn five_bounds_it_lies_inside() {
 
 /// Normally checks six and seven fail together: a read gives the target the right to write, and a write the right to read.
 #[test]
-fn six_and_seven_the_wrong_way() {
+fn checks_six_and_seven_refuse_swapped_tags() {
     let mut both = both(Setup::default());
     let pdu = both.data_in(both.write.1, GOOD);
     both.assert_refused(&pdu);
@@ -237,7 +237,7 @@ fn turn(both: &Both, itt: u32, direction: Direction) {
 
 /// The direction is right, and the entry lacks the access right.
 #[test]
-fn six_right() {
+fn check_six_refuses_missing_access_rights() {
     let mut both = both(Setup::default());
     let (read, write) = (both.read.1, both.write.1);
     turn(&both, read, Direction::Write);
@@ -253,7 +253,7 @@ fn six_right() {
 
 /// The entry has the access right, and the direction is wrong.
 #[test]
-fn seven_direction() {
+fn check_seven_refuses_the_wrong_direction() {
     let mut both = both(Setup::default());
     let (read, write) = (both.read.1, both.write.1);
     turn(&both, read, Direction::Write);
@@ -275,7 +275,7 @@ fn seven_direction() {
 
 /// A protection domain may be shared by queue pairs, a command may not.
 #[test]
-fn a_command_of_another_queue_pair_of_the_domain() {
+fn command_of_another_queue_pair_is_refused() {
     let tpt = Arc::new(Tpt::new(1..1000, Policy::Verbs, 5));
     let mut ours = both_on(&tpt, Setup::default());
     let theirs = both_on(
@@ -295,7 +295,7 @@ fn a_command_of_another_queue_pair_of_the_domain() {
 }
 
 #[test]
-fn an_r2t_for_more_than_was_agreed_on() {
+fn r2t_beyond_negotiated_limits_is_refused() {
     let terms = Terms {
         max_burst: 2000,
         max_r2t: 2,
@@ -344,7 +344,7 @@ fn an_r2t_for_more_than_was_agreed_on() {
 
 /// An R2T of length 0 and one with a data segment are delivered, and no data is sent.
 #[test]
-fn an_r2t_that_makes_no_sense() {
+fn invalid_r2t_is_delivered_and_sends_nothing() {
     let mut both = both(Setup::default());
     let empty = r2t(both.write.1, 3, 0, 0).emit();
     let mut full = r2t(both.write.1, 3, 0, 10).emit();
@@ -364,7 +364,7 @@ fn an_r2t_that_makes_no_sense() {
 
 /// The StatSN of a Data-In that fails a check is consumed: the next status is in sequence.
 #[test]
-fn statuses_go_on_after_a_refused_data_in_with_status() {
+fn refused_data_in_with_status_consumes_its_statsn() {
     for way in Way::ALL {
         let mut both = both(Setup {
             way,

@@ -21,7 +21,7 @@ const BOTH: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (
 
 /// The target verifies what is sent.
 #[test]
-fn both_ways_with_every_choice() {
+fn data_moves_with_every_digest_setting() {
     for digests in BOTH {
         for way in Way::ALL {
             let mut rig = digested(digests, way);
@@ -62,7 +62,7 @@ fn both_ways_with_every_choice() {
 
 /// A changed bit in the header or in its digest is detected.
 #[test]
-fn a_wrong_header_digest_ends_the_stream() {
+fn wrong_header_digest_ends_the_connection() {
     for way in [Way::Whole, Way::Single] {
         for at in [0, 16, 40, 47, 48, 51] {
             let mut rig = digested((true, false), way);
@@ -80,7 +80,7 @@ fn a_wrong_header_digest_ends_the_stream() {
 }
 
 #[test]
-fn a_wrong_data_digest_ends_the_stream() {
+fn wrong_data_digest_ends_the_connection() {
     for way in Way::ALL {
         // Data, its padding, its digest; of data that is placed, and of a PDU that is delivered.
         for at in [48, 146, 148, 151] {
@@ -107,7 +107,7 @@ fn a_wrong_data_digest_ends_the_stream() {
 
 /// RFC 7143 §13.12: more data than we declared is a violation.
 #[test]
-fn a_pdu_longer_than_declared_ends_the_stream() {
+fn pdu_longer_than_declared_ends_the_connection() {
     let mut rig = Rig::new(Setup {
         terms: Terms {
             max_recv: 600,

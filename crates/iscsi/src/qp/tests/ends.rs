@@ -22,7 +22,7 @@ fn with(terms: Terms) -> Rig {
 
 /// After an early response, a PDU that was started is completed, and the consumer may reuse its buffer.
 #[test]
-fn a_response_while_data_is_half_sent() {
+fn early_response_lets_the_begun_pdu_finish() {
     for cut in [1, 47, 48, 49, 500, 48 + 4998, 48 + 4999] {
         for header_digest in [false, true] {
             let mut rig = with(Terms {
@@ -61,7 +61,7 @@ fn a_response_while_data_is_half_sent() {
 
 /// After an early response, a write of which no data was sent sends none.
 #[test]
-fn a_response_before_any_data_is_sent() {
+fn early_response_cancels_unsent_data() {
     for data_digest in [false, true] {
         let mut rig = with(Terms {
             max_send: 512,
@@ -94,7 +94,7 @@ fn loose(rig: &Rig) -> (Buffer, Sge) {
 }
 
 #[test]
-fn memory_that_goes_away_under_a_read() {
+fn deregistering_read_memory_ends_the_connection() {
     for data_digest in [false, true] {
         for came in [0, 1000] {
             let mut rig = with(Terms {
@@ -121,7 +121,7 @@ fn memory_that_goes_away_under_a_read() {
 
 /// With data digests, data is copied before it is sent; if that fails, nothing else is sent in its place.
 #[test]
-fn memory_that_goes_away_under_a_write() {
+fn deregistering_write_memory_ends_the_connection() {
     for data_digest in [false, true] {
         for immediate_data in [false, true] {
             let mut rig = with(Terms {
@@ -147,7 +147,7 @@ fn memory_that_goes_away_under_a_write() {
 }
 
 #[test]
-fn memory_that_goes_away_under_a_write_that_is_half_sent() {
+fn deregistering_half_sent_write_memory_ends_the_connection() {
     for responds in [false, true] {
         let mut rig = with(R2T_ONLY);
         let (buffer, sge) = loose(&rig);
@@ -172,7 +172,7 @@ fn memory_that_goes_away_under_a_write_that_is_half_sent() {
 
 /// Data that was read together with a header is copied to the same places, and counted.
 #[test]
-fn data_that_came_along_is_copied() {
+fn data_staged_with_its_header_is_copied() {
     let guess = {
         let mut rig = with(Terms::DEFAULT);
         drop(loose(&rig));
@@ -218,7 +218,7 @@ fn data_that_came_along_is_copied() {
 
 /// V5: a command whose memory is pending waits, and all requests behind it except those for immediate delivery.
 #[test]
-fn a_command_waits_for_pending_memory() {
+fn command_waits_for_pending_memory() {
     for comes in [true, false] {
         let mut rig = with(Terms::DEFAULT);
         let (buffer, reserved) = Buffer::pending(&rig.tpt, 600, PD, Access::ALL).unwrap();
@@ -260,7 +260,7 @@ fn a_command_waits_for_pending_memory() {
 
 /// V5: a receive whose memory is pending holds the stream until it is ready.
 #[test]
-fn a_receive_waits_for_pending_memory() {
+fn receive_waits_for_pending_memory() {
     for comes in [true, false] {
         let mut rig = with(Terms::DEFAULT);
         let (buffer, reserved) = Buffer::pending(&rig.tpt, 600, PD, Access::ALL).unwrap();
@@ -296,7 +296,7 @@ fn a_receive_waits_for_pending_memory() {
 
 /// The consumer removed a command's table entry by its tag: no panic, and the command is flushed with the queue pair.
 #[test]
-fn an_entry_that_somebody_removed() {
+fn command_with_a_removed_entry_is_flushed() {
     for responds in [false, true] {
         let mut rig = with(Terms::DEFAULT);
         let (_, itt) = rig.command(1, Direction::None, &[]);
@@ -373,7 +373,7 @@ fn assert_all_flushed(rig: &mut Rig, cause: &str) {
 }
 
 #[test]
-fn everything_ends_once_however_it_ends() {
+fn every_end_completes_everything_once() {
     let lost = [Event::Disconnected { qp: 7 }, Event::QpFatal { qp: 7 }];
     let fatal = &lost[1..];
     type End = (&'static str, fn(&mut Rig));
@@ -444,7 +444,7 @@ fn nothing_completes_after_retirement() {
 
 /// On a function: an overflow fails the queue pairs of the completion queue, once, and destruction leaves nothing.
 #[test]
-fn a_completion_queue_overflows() {
+fn cq_overflow_fails_its_queue_pairs_once() {
     let shares = Shares {
         qps: 8,
         cqs: 8,

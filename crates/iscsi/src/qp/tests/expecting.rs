@@ -79,7 +79,7 @@ fn long(terms: Terms) -> (Rig, Buffer, [Sge; 1]) {
 /// A socket that is readable only when as much is there as was expected must not delay the end of a PDU: a thread that is woken only then
 /// gets all of it, with and without digests, and with any number of bytes per read.
 #[test]
-fn no_more_is_expected_than_is_missing() {
+fn low_water_mark_never_exceeds_missing_bytes() {
     for digests in [(false, false), (true, false), (true, true)] {
         for step in [1000, 48, MUCH, 100_000, AT_ONCE + 1, LONG + 200] {
             let (mut rig, memory, data) = long(Terms {
@@ -120,7 +120,7 @@ fn no_more_is_expected_than_is_missing() {
 /// A turn ends after some reads, possibly with bytes left in the socket: a thread woken by the low-water mark must be woken for them. Data
 /// of a cancelled command is read in small pieces, and short answers take a read each.
 #[test]
-fn a_turn_that_ends_early_leaves_nothing_that_nobody_is_woken_for() {
+fn unread_bytes_always_reach_the_low_water_mark() {
     const READS: usize = 16;
     for cancelled in [false, true] {
         let (mut rig, _memory, data) = long(Terms::DEFAULT);
@@ -164,7 +164,7 @@ fn short(count: usize) -> (Rig, Vec<u32>) {
 }
 
 #[test]
-fn a_sleeper_who_looks_by_itself_is_woken_for_several_answers() {
+fn gather_raises_the_mark_to_several_answers() {
     let (mut rig, itts) = short(16);
     let mut carrier = Scant::new();
     assert!(rig.qp.awaits_several());
@@ -185,7 +185,7 @@ fn a_sleeper_who_looks_by_itself_is_woken_for_several_answers() {
 }
 
 #[test]
-fn few_answers_are_waited_for_one_by_one() {
+fn gather_is_refused_for_few_answers() {
     let (mut rig, itts) = short(8);
     let mut carrier = Scant::new();
     assert!(rig.qp.gather(&mut carrier, &mut rig.out));

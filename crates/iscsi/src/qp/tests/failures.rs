@@ -124,7 +124,7 @@ fn nop(immediate: bool) -> Bhs {
 }
 
 #[test]
-fn option_1_the_send_queue_stops_and_all_else_goes_on() {
+fn option_1_stops_only_the_send_queue() {
     for wrong in ALL {
         let Case {
             mut rig,
@@ -194,7 +194,7 @@ fn option_1_the_send_queue_stops_and_all_else_goes_on() {
 }
 
 #[test]
-fn option_2_the_stream_ends() {
+fn option_2_ends_the_connection() {
     for wrong in ALL {
         let Case { mut rig, kept, .. } = case(wrong, OnFailure::Anticipatory);
         let (status, says) = wrong.says();
@@ -224,7 +224,7 @@ fn option_2_the_stream_ends() {
 
 /// The first cause is kept while the send queue is stopped; after a restart it is not the cause of a later end.
 #[test]
-fn the_cause_is_the_one_that_counts() {
+fn first_cause_is_kept_until_a_restart() {
     let Case { mut rig, .. } = case(Wrong::Wraps, OnFailure::Reactive);
     rig.flow();
     rig.qp.fail("somebody said so", &mut rig.out);
@@ -251,7 +251,7 @@ fn segments_up_to_the_limits_do_not_wrap() {
 
 /// A segment of length 0 is not checked.
 #[test]
-fn an_empty_segment_names_nothing() {
+fn empty_segment_is_not_checked() {
     let mut rig = Rig::new(Setup::default());
     rig.receive(1);
     let mut sge = rig.sge(0, 0);

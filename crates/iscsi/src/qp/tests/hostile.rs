@@ -317,7 +317,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn anything_may_be_said(
+    fn random_steps_break_no_invariant(
         switches: u32,
         way in ways(),
         steps in proptest::collection::vec(any::<Step>(), 0..80),
@@ -331,7 +331,7 @@ proptest! {
 
     /// A valid exchange with some bytes changed.
     #[test]
-    fn some_bytes_are_changed(
+    fn flipped_bits_break_no_invariant(
         switches in 0u32..4,
         way in ways(),
         flips in proptest::collection::vec((any::<u16>(), 0u8..8), 0..6),
@@ -368,7 +368,7 @@ proptest! {
 
 /// Repeated R2Ts do not accumulate while the carrier accepts nothing, and the longest header fits the stage.
 #[test]
-fn nothing_grows() {
+fn repeated_r2ts_do_not_accumulate() {
     let mut rig = Rig::new(Setup {
         terms: Terms {
             immediate_data: false,

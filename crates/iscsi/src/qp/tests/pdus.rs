@@ -95,7 +95,7 @@ fn kinds(stat_sn: u32) -> Vec<(Bhs, bool)> {
 }
 
 #[test]
-fn each_kind_goes_up_whole_and_its_status_counts() {
+fn each_kind_is_delivered_whole_and_advances_statsn() {
     for way in Way::ALL {
         // With and without a command that reads: the amount staged ahead differs.
         for reads in [false, true] {
@@ -126,7 +126,7 @@ fn each_kind_goes_up_whole_and_its_status_counts() {
 
 /// Unknown opcodes, opcodes of initiators, contradictory headers, and additional header segments.
 #[test]
-fn what_is_not_understood_goes_up_whole() {
+fn unknown_pdus_are_delivered_whole() {
     for digests in [false, true] {
         for way in Way::ALL {
             let mut rig = Rig::new(Setup {
@@ -212,7 +212,7 @@ impl Rig {
 
 /// ExpStatSN never goes back, and an unsolicited NOP-In, which carries the next StatSN, does not consume it.
 #[test]
-fn the_next_status_never_goes_back() {
+fn expstatsn_never_goes_back() {
     let mut rig = Rig::new(Setup::default());
     rig.receive(3);
     let next = expected_status(&rig);
@@ -226,7 +226,7 @@ fn the_next_status_never_goes_back() {
 
 /// Before the full feature phase everything is delivered, also what looks like data.
 #[test]
-fn before_full_feature_everything_goes_up() {
+fn everything_is_delivered_before_full_feature_phase() {
     let tpt = Arc::new(Tpt::new(1..1000, Policy::Verbs, 5));
     let mut rig = Rig::fresh(&tpt, Setup::default());
     assert!(rig.qp.attach());

@@ -23,7 +23,7 @@ fn expected(data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn one_data_in_with_status_is_all_of_a_read() {
+fn single_data_in_with_status_completes_a_read() {
     for way in Way::ALL {
         let mut rig = Rig::on_way(way);
         let entries = rig.tpt.len();
@@ -60,7 +60,7 @@ fn one_data_in_with_status_is_all_of_a_read() {
 }
 
 #[test]
-fn many_data_ins_in_any_order_and_a_response_of_its_own() {
+fn unordered_data_ins_are_placed_before_the_response() {
     for way in Way::ALL {
         let mut rig = Rig::on_way(way);
         let entries = rig.tpt.len();
@@ -94,7 +94,7 @@ fn many_data_ins_in_any_order_and_a_response_of_its_own() {
 }
 
 #[test]
-fn residuals_go_up_as_they_came() {
+fn residuals_are_delivered_unchanged() {
     for way in Way::ALL {
         let mut rig = Rig::on_way(way);
         let data = [rig.sge(0, 96)];
@@ -128,7 +128,7 @@ fn residuals_go_up_as_they_came() {
 }
 
 #[test]
-fn nothing_to_read_and_nothing_in_a_data_in() {
+fn empty_reads_and_empty_data_ins_complete() {
     for way in Way::ALL {
         let mut rig = Rig::on_way(way);
         // No data, segments of length 0, and a Data-In of length 0 for a command that has data.
@@ -153,7 +153,7 @@ fn nothing_to_read_and_nothing_in_a_data_in() {
 }
 
 #[test]
-fn names_are_given_at_posting_and_come_back_with_responses_in_any_order() {
+fn command_ids_return_with_unordered_responses() {
     let mut rig = Rig::new(Setup::default());
     rig.receive(10);
     let data = [rig.sge(0, 512)];
@@ -183,7 +183,7 @@ fn names_are_given_at_posting_and_come_back_with_responses_in_any_order() {
 }
 
 #[test]
-fn one_that_does_not_want_to_hear_of_it_does_not() {
+fn unsignaled_command_raises_no_send_completion() {
     let mut rig = Rig::new(Setup::default());
     rig.receive(1);
     let quiet = CommandWr {
@@ -200,7 +200,7 @@ fn one_that_does_not_want_to_hear_of_it_does_not() {
 
 /// M20: while commands read nothing is copied, as long as the carrier returns the bytes asked for.
 #[test]
-fn nothing_is_copied_on_the_way_in() {
+fn read_data_is_not_copied() {
     for (header_digest, data_digest) in [(false, false), (true, true)] {
         for way in Way::ALL {
             let mut rig = Rig::new(Setup {
@@ -238,7 +238,7 @@ fn nothing_is_copied_on_the_way_in() {
 
 /// More segments than one read takes: 32 grants at a time.
 #[test]
-fn many_pieces_take_several_reads() {
+fn data_in_fills_more_segments_than_a_read() {
     for way in Way::ALL {
         let mut rig = Rig::on_way(way);
         let data: Vec<Sge> = (0..40).map(|i| rig.sge(i * 300 + 1, 101)).collect();

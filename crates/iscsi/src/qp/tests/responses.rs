@@ -24,7 +24,7 @@ fn assert_dropped(rig: &mut Rig, pdu: &[u8]) {
 }
 
 #[test]
-fn one_out_of_sequence_is_dropped() {
+fn response_out_of_sequence_is_dropped() {
     for way in Way::ALL {
         let mut rig = Rig::on_way(way);
         let (name, itt) = rig.command(1, Direction::None, &[]);
@@ -45,7 +45,7 @@ fn one_out_of_sequence_is_dropped() {
 
 /// M12: a Data-In with status is also a response; if it is dropped, its data is not placed.
 #[test]
-fn a_data_in_with_a_status_out_of_sequence_is_dropped() {
+fn data_in_status_out_of_sequence_is_dropped() {
     for way in Way::ALL {
         let mut rig = Rig::on_way(way);
         let data = [rig.sge(0, 100)];
@@ -66,7 +66,7 @@ fn a_data_in_with_a_status_out_of_sequence_is_dropped() {
 
 /// The StatSN of a response that is dropped for its tag is consumed: the next one is in sequence.
 #[test]
-fn one_for_no_command_is_dropped() {
+fn response_for_no_command_is_dropped() {
     for way in Way::ALL {
         let mut rig = Rig::on_way(way);
         let (_, old) = rig.command(1, Direction::None, &[]);
@@ -91,7 +91,7 @@ fn one_for_no_command_is_dropped() {
 }
 
 #[test]
-fn one_for_a_command_of_another_queue_pair_is_dropped() {
+fn response_for_another_queue_pair_is_dropped() {
     for pd in [PD, Pd(2)] {
         let tpt = Arc::new(Tpt::new(1..1000, Policy::Verbs, 5));
         let mut ours = Rig::on(&tpt, Setup::default());
@@ -118,7 +118,7 @@ fn one_for_a_command_of_another_queue_pair_is_dropped() {
 
 /// M12: the receive for the response is posted first.
 #[test]
-fn a_command_without_a_receive_is_refused() {
+fn command_without_a_posted_receive_is_refused() {
     let mut rig = Rig::new(Setup::default());
     let wr = Rig::wr(1, Direction::None, &[]);
     let none = PostError::NoReceive {
@@ -145,7 +145,7 @@ fn a_command_without_a_receive_is_refused() {
 
 /// A receive that a dropped response did not use counts for the next command.
 #[test]
-fn a_receive_that_was_not_used_counts() {
+fn unused_receive_counts_for_the_next_command() {
     let mut rig = Rig::new(Setup::default());
     rig.receive(2);
     let wrong = rig.target.response(99);
@@ -162,7 +162,7 @@ fn a_receive_that_was_not_used_counts() {
 
 /// All bytes came in one read that asked for more. No further byte will signal that a PDU waits, so the read itself has to.
 #[test]
-fn a_pdu_that_waits_for_a_receive_is_told_with_the_read_that_brought_it() {
+fn staged_pdu_without_a_receive_reports_held() {
     let mut rig = Rig::new(Setup::default());
     rig.receive(1);
     let wire = [rig.target.nop(), rig.target.nop()].concat();
@@ -176,7 +176,7 @@ fn a_pdu_that_waits_for_a_receive_is_told_with_the_read_that_brought_it() {
 }
 
 #[test]
-fn without_a_receive_nothing_is_read() {
+fn missing_receive_holds_the_stream() {
     for way in Way::ALL {
         let mut rig = Rig::on_way(way);
         let data = [rig.sge(0, 6000)];
@@ -214,7 +214,7 @@ fn without_a_receive_nothing_is_read() {
 }
 
 #[test]
-fn a_receive_that_is_too_small_says_so_and_the_stream_goes_on() {
+fn too_small_receive_reports_and_the_stream_continues() {
     for way in Way::ALL {
         let mut rig = Rig::on_way(way);
         let data = [rig.sge(0, 100)];
@@ -266,7 +266,7 @@ fn a_receive_that_is_too_small_says_so_and_the_stream_goes_on() {
 
 /// A receive of several segments is one range of bytes.
 #[test]
-fn a_receive_of_several_pieces() {
+fn receive_of_several_segments_is_filled_in_order() {
     for way in Way::ALL {
         let mut rig = Rig::on_way(way);
         let scatter = [
@@ -299,7 +299,7 @@ fn a_receive_of_several_pieces() {
 }
 
 #[test]
-fn a_receive_into_memory_that_is_gone_ends_the_stream() {
+fn receive_into_inaccessible_memory_ends_the_connection() {
     for region in [false, true] {
         let mut rig = Rig::new(Setup::default());
         let other = Buffer::new(&rig.tpt, 100, PD, Access::LOCAL_READ).unwrap();
@@ -326,7 +326,7 @@ fn a_receive_into_memory_that_is_gone_ends_the_stream() {
 
 /// Data may be sent twice: it is placed twice, and both headers are delivered.
 #[test]
-fn data_may_come_again() {
+fn repeated_data_is_placed_again() {
     let mut rig = Rig::new(Setup::default());
     let data = [rig.sge(0, 100)];
     let (_, itt) = rig.command(1, Direction::Read, &data);

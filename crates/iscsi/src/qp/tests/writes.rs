@@ -52,7 +52,7 @@ fn assert_burst(sent: &[Sent], of: &[u8], (itt, ttt): (u32, u32), parts: &[(u32,
 }
 
 #[test]
-fn immediate_data_leaves_with_the_command() {
+fn immediate_data_is_sent_with_the_command() {
     for way in Way::ALL {
         let terms = Terms {
             max_send: 1000,
@@ -130,7 +130,7 @@ fn unsolicited_data_follows_its_command() {
 
 /// Data that fits the command PDU or the first burst needs no R2T.
 #[test]
-fn what_fits_is_final() {
+fn final_bit_is_set_when_data_fits() {
     let terms = Terms {
         max_send: 1000,
         first_burst: 3000,
@@ -156,7 +156,7 @@ fn what_fits_is_final() {
 
 /// RFC 7143 §13.17: the implied R2T of unsolicited data is not counted.
 #[test]
-fn an_r2t_may_come_while_unsolicited_data_is_leaving() {
+fn r2t_is_accepted_while_unsolicited_data_is_sent() {
     let terms = Terms {
         max_send: 50,
         first_burst: 2000,
@@ -195,7 +195,7 @@ fn an_r2t_may_come_while_unsolicited_data_is_leaving() {
 }
 
 #[test]
-fn a_burst_is_cut_to_what_the_target_takes() {
+fn burst_is_split_at_the_target_segment_length() {
     for way in Way::ALL {
         let terms = Terms {
             max_send: 1111,
@@ -229,7 +229,7 @@ fn a_burst_is_cut_to_what_the_target_takes() {
 }
 
 #[test]
-fn several_commands_are_served_in_the_order_they_are_asked() {
+fn r2ts_are_served_in_order_of_arrival() {
     for way in Way::ALL {
         let terms = Terms {
             max_send: 1000,
@@ -272,7 +272,7 @@ fn several_commands_are_served_in_the_order_they_are_asked() {
 }
 
 #[test]
-fn nothing_leaves_beyond_the_window_but_what_is_for_immediate_delivery() {
+fn only_immediate_delivery_passes_the_command_window() {
     let mut rig = Rig::new(Setup::default());
     rig.qp
         .desk
@@ -337,7 +337,7 @@ fn nothing_leaves_beyond_the_window_but_what_is_for_immediate_delivery() {
 
 /// Sequence numbers wrap (RFC 7143 §4.2.2).
 #[test]
-fn numbers_wrap() {
+fn sequence_numbers_wrap() {
     let mut rig = Rig::new(Setup::default());
     rig.qp.desk.serve(
         |inner| {
@@ -373,7 +373,7 @@ fn numbers_wrap() {
 
 /// WRITE(10), its R2T and its Data-Outs as recorded with a real target; tags are ours.
 #[test]
-fn a_write_is_what_a_real_target_takes() {
+fn write_pdus_equal_a_recording() {
     let mut rig = writing(R2T_ONLY, Way::Whole);
     rig.qp.desk.serve(
         |inner| {
@@ -428,7 +428,7 @@ fn a_write_is_what_a_real_target_takes() {
 
 /// LOGICAL UNIT RESET and TEST UNIT READY as recorded with a real target.
 #[test]
-fn other_requests_are_what_a_real_target_takes() {
+fn reset_and_test_unit_ready_equal_a_recording() {
     let mut rig = Rig::new(Setup::default());
     rig.qp
         .desk
@@ -461,7 +461,7 @@ fn other_requests_are_what_a_real_target_takes() {
 
 /// The lengths in the header of a consumer's PDU are overwritten.
 #[test]
-fn lengths_of_a_pdu_are_filled_in() {
+fn pdu_lengths_are_overwritten() {
     let mut rig = Rig::new(Setup::default());
     let mut bhs = [0; 48];
     bhs[0] = 0x40;

@@ -31,7 +31,7 @@ fn data_in(stag: Stag, at: u64, len: u64) -> Reach {
 }
 
 #[test]
-fn it_leads_to_its_work_request_and_counts_from_zero() {
+fn command_stag_finds_its_work_request() {
     let tpt = table();
     let stag = reading(&tpt);
     for (at, len) in [(0, 4096), (4095, 1), (4096, 0), (0, 0)] {
@@ -44,7 +44,7 @@ fn it_leads_to_its_work_request_and_counts_from_zero() {
 }
 
 #[test]
-fn each_check_refuses() {
+fn each_command_check_refuses() {
     let tpt = table();
     let stag = reading(&tpt);
     let good = data_in(stag, 0, 512);
@@ -85,7 +85,7 @@ fn each_check_refuses() {
 }
 
 #[test]
-fn only_a_command_is_found_and_nothing_else_finds_it() {
+fn command_and_region_stags_are_not_interchangeable() {
     let tpt = std::sync::Arc::new(table());
     let buffer = crate::Buffer::new(&tpt, 64, PD, Access::ALL).unwrap();
     let kind = Err(Refusal::Kind {
@@ -122,7 +122,7 @@ fn no_command_has_the_reserved_tag() {
 }
 
 #[test]
-fn a_full_table_says_so() {
+fn full_table_refuses_commands() {
     let tpt = Tpt::new(1..3, Policy::Verbs, 7);
     let (_a, _b) = (reading(&tpt), reading(&tpt));
     let command = Command {

@@ -33,7 +33,7 @@ fn stag(index: u32, key: u8) -> Stag {
 }
 
 #[test]
-fn a_name_is_given_as_it_was() {
+fn register_at_gives_the_requested_stag() {
     let (tpt, mut bytes) = (table(1..5000, 1), vec![0; 100]);
     for (index, key) in [(1, 0), (7, 255), (4999, 42)] {
         let name = stag(index, key);
@@ -56,7 +56,7 @@ fn a_name_is_given_as_it_was() {
 }
 
 #[test]
-fn names_that_are_foreign_or_taken_are_refused() {
+fn out_of_range_or_taken_stag_is_refused() {
     let (tpt, mut bytes) = (table(0..2000, 1), vec![0; 100]);
     for index in [0, 2000, 0xff_ffff] {
         let name = Stag::new(index << 8 | 1);
@@ -94,7 +94,7 @@ fn names_that_are_foreign_or_taken_are_refused() {
 
 /// Fresh indexes, freed ones and those taken by number are one set: none is used twice, and none is lost.
 #[test]
-fn every_index_is_given_once_however_it_was_taken() {
+fn every_index_is_given_exactly_once() {
     const SIZE: u32 = 3000;
     for seed in 0..5 {
         let (tpt, mut bytes) = (table(1..SIZE, seed), vec![0; 8]);
@@ -138,7 +138,7 @@ fn every_index_is_given_once_however_it_was_taken() {
 }
 
 #[test]
-fn what_plain_data_cannot_tell_does_not_move() {
+fn special_or_busy_regions_cannot_be_exported() {
     let tpt = table(1..5000, 1);
     let once = Buffer::one_touch(&tpt, 10, PD, Access::ALL).unwrap();
     let refused = tpt.estate(once.stag());

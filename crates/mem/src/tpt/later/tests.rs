@@ -35,7 +35,7 @@ fn reach(stag: Stag, buffer: &Buffer) -> Reach {
 }
 
 #[test]
-fn an_stag_is_known_at_once_and_used_only_when_its_registration_is_executed() {
+fn stag_is_usable_after_execute_only() {
     let tpt = table();
     let stag = tpt.allocate_stag(PD, 1).unwrap();
     let (buffer, ticket) = prepare(&tpt, stag);
@@ -54,7 +54,7 @@ fn an_stag_is_known_at_once_and_used_only_when_its_registration_is_executed() {
 }
 
 #[test]
-fn each_check_fails_alone_and_leaves_the_registration_prepared() {
+fn failed_execute_leaves_registration_prepared() {
     let tpt = table();
     let stag = tpt.allocate_stag(PD, 0).unwrap();
     let (_buffer, ticket) = prepare(&tpt, stag);
@@ -96,7 +96,7 @@ fn each_check_fails_alone_and_leaves_the_registration_prepared() {
 }
 
 #[test]
-fn an_index_that_is_not_there_for_it_takes_no_registration() {
+fn only_an_allocated_stag_takes_registrations() {
     let tpt = table();
     let region = Buffer::new(&tpt, 8, PD, Access::ALL).unwrap();
     let window = tpt.allocate_window(WindowType::One, PD).unwrap();
@@ -114,7 +114,7 @@ fn an_index_that_is_not_there_for_it_takes_no_registration() {
 }
 
 #[test]
-fn registrations_that_make_no_sense_are_not_prepared() {
+fn invalid_registrations_are_not_prepared() {
     let tpt = table();
     let stag = tpt.allocate_stag(PD, 1).unwrap();
     let draft = |at: *mut u8, len, access| {
@@ -139,7 +139,7 @@ fn registrations_that_make_no_sense_are_not_prepared() {
 }
 
 #[test]
-fn room_is_counted_as_long_as_its_stag_lives() {
+fn page_room_is_released_with_its_stag() {
     let tpt = Arc::new(Tpt::new(1..4, Policy::Verbs, 42));
     let stags: Vec<_> = (1..4).map(|n| tpt.allocate_stag(PD, n).unwrap()).collect();
     assert_eq!((tpt.len(), tpt.len_of(PD), tpt.room().used), (3, 3, 6));
@@ -160,7 +160,7 @@ fn room_is_counted_as_long_as_its_stag_lives() {
 }
 
 #[test]
-fn a_page_list_fits_by_its_pages_and_scatters() {
+fn page_list_must_fit_the_stag_room() {
     #[repr(align(4096))]
     struct Pages([u8; 3 * 4096]);
     let tpt = table();
@@ -208,7 +208,7 @@ fn a_page_list_fits_by_its_pages_and_scatters() {
 }
 
 #[test]
-fn one_touch_and_the_next_registration_of_the_same_stag() {
+fn spent_stag_takes_its_next_registration() {
     let tpt = table();
     let stag = tpt.allocate_stag(PD, 1).unwrap();
     let once = (PD, Access::ALL, true);
@@ -224,7 +224,7 @@ fn one_touch_and_the_next_registration_of_the_same_stag() {
 }
 
 #[test]
-fn of_all_who_execute_a_registration_one_does() {
+fn concurrent_execute_succeeds_once() {
     let tpt = table();
     for _ in 0..200 {
         let stag = tpt.allocate_stag(PD, 1).unwrap();
@@ -246,7 +246,7 @@ fn of_all_who_execute_a_registration_one_does() {
 }
 
 #[test]
-fn an_stag_with_windows_stays_unless_they_go_with_it() {
+fn stag_with_bound_windows_is_busy() {
     let tpt = table();
     let stag = tpt.allocate_stag(PD, 1).unwrap();
     let (buffer, ticket) = prepare(&tpt, stag);
@@ -276,7 +276,7 @@ fn an_stag_with_windows_stays_unless_they_go_with_it() {
 
 /// M4: the room of all STags together is limited, and a failed allocation takes none.
 #[test]
-fn room_is_refused_beyond_what_the_table_has() {
+fn page_room_is_limited_per_table() {
     let tpt = table();
     tpt.limit_room(10);
     let first = tpt.allocate_stag(PD, 6).unwrap();

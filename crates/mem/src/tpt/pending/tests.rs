@@ -36,7 +36,7 @@ fn reach(stag: Stag, len: u64) -> Reach {
 }
 
 #[test]
-fn an_access_is_told_to_wait_and_granted_when_the_entry_is_complete() {
+fn pending_entry_grants_access_once_complete() {
     let (tpt, mut bytes) = (table(), [0; 64]);
     let reserved = reserve(&tpt, &mut bytes);
     let stag = reserved.stag();
@@ -57,7 +57,7 @@ fn an_access_is_told_to_wait_and_granted_when_the_entry_is_complete() {
 }
 
 #[test]
-fn what_is_known_of_a_pending_entry_is_checked_at_once() {
+fn pending_entry_is_checked_at_once() {
     let (tpt, mut bytes) = (table(), [0; 64]);
     // SAFETY: as in `reserve`.
     let reserved = unsafe { tpt.reserve(draft(&mut bytes, Access::LOCAL_READ)) }.unwrap();
@@ -85,7 +85,7 @@ fn what_is_known_of_a_pending_entry_is_checked_at_once() {
 }
 
 #[test]
-fn memory_that_is_not_there_fails_the_entry() {
+fn unmapped_memory_fails_the_pending_entry() {
     let tpt = table();
     let mut bad = draft(&mut [0; 8], Access::LOCAL_READ);
     bad.layout = Layout::Built(Att::direct(4096 as *mut u8, 100));
@@ -103,7 +103,7 @@ fn memory_that_is_not_there_fails_the_entry() {
 }
 
 #[test]
-fn a_page_list_is_verified_when_the_entry_is_completed() {
+fn page_list_is_verified_on_completion() {
     let (tpt, mut bytes) = (table(), vec![0; 3 * 4096]);
     let first = bytes.as_mut_ptr();
     let page = |n: usize| Page::at(first.wrapping_add(n * 4096));
@@ -127,7 +127,7 @@ fn a_page_list_is_verified_when_the_entry_is_completed() {
 }
 
 #[test]
-fn drafts_that_make_no_sense_are_refused_at_once() {
+fn invalid_drafts_are_refused_at_once() {
     let (tpt, mut bytes) = (table(), [0; 8]);
     // SAFETY: the call fails.
     let rights = unsafe { tpt.reserve(draft(&mut bytes, Access::REMOTE_WRITE)) };
@@ -143,7 +143,7 @@ fn drafts_that_make_no_sense_are_refused_at_once() {
 }
 
 #[test]
-fn a_pending_entry_can_be_taken_away_once() {
+fn pending_entry_is_deregistered_once() {
     let (tpt, mut bytes) = (table(), [0; 64]);
     let reserved = reserve(&tpt, &mut bytes);
     let stag = reserved.stag();
@@ -166,14 +166,14 @@ fn a_pending_entry_can_be_taken_away_once() {
 }
 
 #[test]
-fn a_dropped_reservation_leaves_nothing() {
+fn dropped_reservation_leaves_no_entry() {
     let (tpt, mut bytes) = (table(), [0; 64]);
     drop(reserve(&tpt, &mut bytes));
     assert!(tpt.is_empty() && !tpt.has_pending());
 }
 
 #[test]
-fn nothing_is_bound_to_what_is_pending() {
+fn pending_region_or_window_refuses_bind() {
     let (tpt, mut bytes) = (table(), [0; 64]);
     let region = reserve(&tpt, &mut bytes);
     let window = tpt.reserve_window(WindowType::One, Pd(1)).unwrap();
@@ -216,7 +216,7 @@ fn a_pending_window_that_is_freed_stays_freed() {
 }
 
 #[test]
-fn a_shared_registration_follows_the_one_it_shares() {
+fn shared_registration_waits_for_its_source() {
     let (tpt, mut bytes) = (table(), [0; 64]);
     let first = reserve(&tpt, &mut bytes);
     let share = || tpt.reserve_shared(first.stag(), To::new(100), Pd(2), Access::LOCAL_READ);
@@ -239,7 +239,7 @@ fn a_shared_registration_follows_the_one_it_shares() {
 
 /// A wait that comes while the entry is being completed is in the list of waiters, or returns false.
 #[test]
-fn nobody_waits_for_an_entry_that_has_ended() {
+fn waiter_is_reported_or_wait_returns_false() {
     for turn in 0..300 {
         let (tpt, mut bytes) = (table(), [0; 8]);
         let reserved = reserve(&tpt, &mut bytes);

@@ -129,7 +129,7 @@ fn may_write(shape: &Shape, touch: &Touch) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
-    fn bytes_appear_where_the_rights_allow_and_nowhere_else(
+    fn writes_land_only_where_rights_allow(
         shapes in proptest::collection::vec(shape(), 3),
         touches in proptest::collection::vec(touch(), 1..12),
     ) {

@@ -49,7 +49,7 @@ fn refusal(segment: Result<Verdict<'_>, Refusal>) -> Option<Refusal> {
 }
 
 #[test]
-fn only_the_last_segment_spends_the_entry_and_only_after_it_is_placed() {
+fn last_segment_spends_entry_after_placement() {
     let tpt = table();
     let (buffer, reach) = once(&tpt);
     for _ in 0..3 {
@@ -74,7 +74,7 @@ fn only_the_last_segment_spends_the_entry_and_only_after_it_is_placed() {
 }
 
 #[test]
-fn an_ordinary_entry_is_touched_for_ever() {
+fn ordinary_entry_is_never_spent() {
     let tpt = table();
     let buffer = Buffer::new(&tpt, 64, PD, Access::ALL).unwrap();
     let reach = reach(buffer.stag(), buffer.at(), 8);
@@ -86,7 +86,7 @@ fn an_ordinary_entry_is_touched_for_ever() {
 }
 
 #[test]
-fn a_segment_that_is_refused_touches_nothing() {
+fn refused_segment_does_not_touch_the_entry() {
     let tpt = table();
     let (_buffer, good) = once(&tpt);
     let beyond = Reach { len: 65, ..good };
@@ -100,7 +100,7 @@ fn a_segment_that_is_refused_touches_nothing() {
 }
 
 #[test]
-fn a_segment_ahead_of_its_stream_is_placed_and_spends_when_the_stream_gets_there() {
+fn early_segment_spends_when_stream_catches_up() {
     let tpt = table();
     let (buffer, reach) = once(&tpt);
     let arrival = ahead(5);
@@ -132,7 +132,7 @@ fn a_segment_ahead_of_its_stream_is_placed_and_spends_when_the_stream_gets_there
 }
 
 #[test]
-fn a_second_touch_takes_the_entry_away_before_the_stream_gets_there() {
+fn second_touch_is_refused_and_removes_entry() {
     let tpt = table();
     for second in [Arrival::in_order(true), ahead(7), ahead(1000)] {
         let (_buffer, reach) = once(&tpt);
@@ -155,7 +155,7 @@ fn a_second_touch_takes_the_entry_away_before_the_stream_gets_there() {
 }
 
 #[test]
-fn a_segment_outside_the_window_is_dropped_and_may_come_again() {
+fn segment_outside_window_is_dropped_without_touch() {
     let tpt = table();
     let (buffer, reach) = once(&tpt);
     for by in [100, 1000, u32::MAX - 1] {
@@ -173,7 +173,7 @@ fn a_segment_outside_the_window_is_dropped_and_may_come_again() {
 }
 
 #[test]
-fn of_two_messages_at_once_one_is_placed_and_the_other_refused() {
+fn one_of_two_concurrent_messages_is_placed() {
     let tpt = table();
     for round in 0..500 {
         let (buffer, reach) = once(&tpt);
@@ -230,7 +230,7 @@ fn bind(window: Stag, region: &Buffer, key: u8) -> Bind {
 }
 
 #[test]
-fn a_spent_window_is_bound_again_by_an_owner_that_knows_its_old_name() {
+fn spent_window_is_rebound_by_its_old_stag() {
     for ty in [WindowType::One, WindowType::TwoA, WindowType::TwoB] {
         let tpt = table();
         let region = Buffer::new(&tpt, 64, PD, Access::ALL).unwrap();
@@ -258,7 +258,7 @@ fn a_spent_window_is_bound_again_by_an_owner_that_knows_its_old_name() {
 }
 
 #[test]
-fn a_touch_that_ends_late_harms_no_later_bind_under_the_same_name() {
+fn late_touch_does_not_affect_next_bind() {
     let tpt = table();
     let region = Buffer::new(&tpt, 64, PD, Access::ALL).unwrap();
     let window = tpt.allocate_window(WindowType::TwoB, PD).unwrap();
@@ -276,7 +276,7 @@ fn a_touch_that_ends_late_harms_no_later_bind_under_the_same_name() {
 }
 
 #[test]
-fn what_a_touch_has_taken_away_can_be_invalidated_all_the_same() {
+fn spent_window_can_still_be_invalidated() {
     let tpt = table();
     let region = Buffer::new(&tpt, 64, PD, Access::ALL).unwrap();
     let window = tpt.allocate_window(WindowType::TwoB, PD).unwrap();
@@ -298,7 +298,7 @@ fn what_a_touch_has_taken_away_can_be_invalidated_all_the_same() {
 }
 
 #[test]
-fn a_spent_region_with_windows_keeps_its_memory_until_they_are_gone() {
+fn spent_region_stays_busy_while_windows_remain() {
     for with_windows in [false, true] {
         let tpt = table();
         let region = Buffer::one_touch(&tpt, 64, PD, Access::ALL).unwrap();
@@ -324,7 +324,7 @@ fn a_spent_region_with_windows_keeps_its_memory_until_they_are_gone() {
 }
 
 #[test]
-fn an_index_forgets_what_its_last_entry_died_of() {
+fn reused_index_forgets_its_spent_entry() {
     let tpt = Arc::new(Tpt::new(1..2, Policy::Verbs, 42));
     let (buffer, reach) = once(&tpt);
     drop(tpt.spend(&reach).unwrap());

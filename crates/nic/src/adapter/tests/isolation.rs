@@ -220,7 +220,7 @@ fn try_all(function: &Arc<Function>, of: Names, (pd, cq): (Pd, u32)) -> Vec<Opti
 
 /// V1: every verb rejects handles of another function, with the same message as numbers that do not exist.
 #[test]
-fn handles_of_another_function_name_nothing() {
+fn handles_of_other_functions_fail_as_missing() {
     let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
     let (a, b) = (
         adapter.add_function(small()).unwrap(),
@@ -254,7 +254,7 @@ fn handles_of_another_function_name_nothing() {
 
 /// V1: memory of another function is refused locally and to peers, like an invalid STag.
 #[test]
-fn stags_of_another_function_open_nothing() {
+fn stags_of_other_functions_are_invalid() {
     let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
     let (a, b) = (
         adapter.add_function(small()).unwrap(),
@@ -289,7 +289,7 @@ fn stags_of_another_function_open_nothing() {
 
 /// V1, M4: an STag that was given out for registration by work request is prepared and executed by its own function only.
 #[test]
-fn tags_and_tickets_of_another_function_register_nothing() {
+fn stags_and_tickets_register_in_own_function_only() {
     let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
     let (a, b) = (
         adapter.add_function(small()).unwrap(),
@@ -318,7 +318,7 @@ fn tags_and_tickets_of_another_function_register_nothing() {
 
 /// V1, M9: a touch through another function is refused and spends nothing.
 #[test]
-fn one_touch_memory_of_another_function_is_not_touched() {
+fn other_functions_cannot_spend_one_touch_entry() {
     let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
     let (a, b) = (
         adapter.add_function(small()).unwrap(),
@@ -347,7 +347,7 @@ fn one_touch_memory_of_another_function_is_not_touched() {
 
 /// V1: event queues and vectors are a function's own, and no more than its share.
 #[test]
-fn event_queues_and_vectors_are_a_functions_own() {
+fn event_queues_and_vectors_belong_to_one_function() {
     let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
     let shares = Shares {
         event_queues: 4,
@@ -395,7 +395,7 @@ fn event_queues_and_vectors_are_a_functions_own() {
 
 /// V1, N9: a function that has objects is not removed, and works as before; one that has none accepts nothing any more.
 #[test]
-fn a_function_is_removed_when_it_has_nothing() {
+fn function_with_objects_cannot_be_removed() {
     let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
     let function = adapter.add_function(small()).unwrap();
     let out = &mut Outbox::new();
@@ -437,7 +437,7 @@ fn a_function_is_removed_when_it_has_nothing() {
 
 /// The error says what is left, in numbers.
 #[test]
-fn a_refused_removal_says_what_is_there() {
+fn refused_removal_lists_remaining_objects() {
     let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
     let function = adapter.add_function(small()).unwrap();
     let _all = furnish(&function);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_fields_lie_where_the_page_says() {
+fn register_fields_match_documented_positions() {
     let write = |queue, armed, read| Doorbell { queue, armed, read }.pack();
     assert_eq!(write(0x1234, false, Indicator::Keep), 0x0000_1234_0000_0000);
     assert_eq!(write(0, true, Indicator::Keep), 0x8000_0000_0000_0000);
@@ -12,7 +12,7 @@ fn the_fields_lie_where_the_page_says() {
 }
 
 #[test]
-fn every_write_survives_and_nonsense_is_refused() {
+fn valid_writes_round_trip_and_others_fail() {
     for queue in [0, 1, u16::MAX] {
         for armed in [false, true] {
             for value in [0, 1, u32::MAX] {

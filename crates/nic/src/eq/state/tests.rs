@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_table() {
+fn table_matches_snapshot() {
     let mut out = String::new();
     for state in State::ALL {
         for input in Input::ALL {

@@ -12,7 +12,7 @@ fn add(table: &Table<u32>) -> Result<u32, Error> {
 }
 
 #[test]
-fn numbers_begin_at_the_first_and_end_at_the_limit() {
+fn numbers_run_from_first_to_limit() {
     let table = table(2);
     assert_eq!((add(&table), add(&table)), (Ok(5), Ok(6)));
     let full = add(&table).unwrap_err();
@@ -45,7 +45,7 @@ fn a_freed_number_is_not_the_next_one() {
 }
 
 #[test]
-fn numbers_come_back_before_the_table_grows_for_ever() {
+fn number_reuse_bounds_table_size() {
     let table = table(1_000_000);
     for _ in 0..10_000 {
         let number = add(&table).unwrap();
@@ -55,7 +55,7 @@ fn numbers_come_back_before_the_table_grows_for_ever() {
 }
 
 #[test]
-fn users_keep_a_row_and_are_counted() {
+fn row_in_use_cannot_be_removed() {
     let table: Table<Arc<Users>> = Table::new(Object::Pd, 1, 4);
     let number = table.add(|n| Ok((n, Arc::default()).1), |_| 1).unwrap();
     let uses: Vec<Use> = (0..3)
@@ -71,7 +71,7 @@ fn users_keep_a_row_and_are_counted() {
 }
 
 #[test]
-fn a_row_that_cannot_be_made_costs_no_number() {
+fn failed_creation_consumes_no_number() {
     let table = table(1);
     let refused = table.add(|n| Err::<u32, _>(table.no_such(n)), |_| ());
     assert!(refused.is_err());

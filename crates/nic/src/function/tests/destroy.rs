@@ -114,7 +114,7 @@ impl World {
 }
 
 #[test]
-fn a_receive_posted_to_the_shared_queue_wakes_the_first_waiter() {
+fn posted_shared_receive_wakes_first_waiter() {
     let mut world = World::new(3);
     for pair in [1, 0, 2] {
         world.send(pair, 5);
@@ -133,7 +133,7 @@ fn a_receive_posted_to_the_shared_queue_wakes_the_first_waiter() {
 
 /// Everything that makes a queue pair leave the line while a receive is reserved for it.
 #[test]
-fn who_leaves_with_a_promise_wakes_its_heir() {
+fn reserved_receive_passes_to_next_waiter() {
     type Leave = fn(&mut World, u32);
     let ways: [(&str, Leave); 4] = [
         ("destroyed", |w, qp| {
@@ -167,7 +167,7 @@ fn who_leaves_with_a_promise_wakes_its_heir() {
 
 /// The code that drives the next queue pair's connection must be told, or its READY is not sent.
 #[test]
-fn the_heir_of_a_destroyed_queue_pair_is_named() {
+fn destroy_reports_next_waiter_as_woken() {
     let mut world = World::new(2);
     world.send(0, 1);
     world.send(1, 2);
@@ -185,7 +185,7 @@ fn the_heir_of_a_destroyed_queue_pair_is_named() {
 }
 
 #[test]
-fn an_unreliable_queue_pair_that_drops_a_message_waits_for_nothing() {
+fn uc_queue_pair_does_not_wait_for_receives() {
     let mut world = World::of(&[QpType::Uc, QpType::Rc]);
     world.send(0, 1);
     world.send(1, 2);
@@ -195,7 +195,7 @@ fn an_unreliable_queue_pair_that_drops_a_message_waits_for_nothing() {
 }
 
 #[test]
-fn a_destroyed_queue_pair_leaves_no_completion_and_does_nothing_more() {
+fn destroyed_queue_pair_completes_nothing() {
     let mut world = World::new(2);
     for pair in 0..2 {
         world.receive(10 + pair as u64);
@@ -219,7 +219,7 @@ fn a_destroyed_queue_pair_leaves_no_completion_and_does_nothing_more() {
 }
 
 #[test]
-fn the_last_words_of_a_destroyed_queue_pair_acknowledge_what_it_took() {
+fn destroy_acknowledges_received_messages() {
     let mut world = World::new(1);
     world.receive(1);
     let (client, server) = world.pairs[0].clone();
@@ -241,7 +241,7 @@ fn the_last_words_of_a_destroyed_queue_pair_acknowledge_what_it_took() {
 }
 
 #[test]
-fn an_overflow_strikes_every_queue_pair_that_completes_there() {
+fn cq_overflow_fails_every_attached_queue_pair() {
     let mut world = World::new(3);
     world.servers.resize_cq(world.server_cq, 1).unwrap();
     let pd = world.pairs[0].1.init().pd;
@@ -265,7 +265,7 @@ fn an_overflow_strikes_every_queue_pair_that_completes_there() {
 }
 
 #[test]
-fn the_last_receive_is_told_once() {
+fn last_wqe_event_is_raised_once() {
     let mut world = World::new(1);
     let qp = world.server(0);
     for _ in 0..2 {

@@ -25,7 +25,7 @@ fn race<A: Send, B: Send>(
 }
 
 #[test]
-fn a_queue_pair_is_created_or_its_queue_destroyed_but_not_both() {
+fn create_qp_and_destroy_cq_never_both_succeed() {
     race(
         |function, pd, cq| function.create_qp(new_qp(pd, cq)).map(|qp| qp.number()),
         |function, _, cq| function.destroy_cq(cq),
@@ -41,7 +41,7 @@ fn a_queue_pair_is_created_or_its_queue_destroyed_but_not_both() {
 }
 
 #[test]
-fn memory_is_registered_or_its_domain_freed_but_not_both() {
+fn registration_and_free_pd_never_both_succeed() {
     race(
         |function, pd, _| function.register_buffer(pd, 64, Access::ALL),
         |function, pd, _| function.free_pd(pd),
@@ -55,7 +55,7 @@ fn memory_is_registered_or_its_domain_freed_but_not_both() {
 }
 
 #[test]
-fn of_two_who_destroy_a_queue_pair_one_succeeds() {
+fn one_of_two_concurrent_destroys_succeeds() {
     race(
         |function, pd, cq| {
             let number = function.create_qp(new_qp(pd, cq)).unwrap().number();

@@ -7,7 +7,7 @@ const QPS: u32 = 10_000;
 const REGIONS: usize = 100_000;
 
 #[test]
-fn ten_thousand_queue_pairs_and_a_hundred_thousand_regions() {
+fn function_holds_10000_qps_and_100000_regions() {
     let shares = Shares::default();
     let function = Function::new(
         (0, Services::THERE),

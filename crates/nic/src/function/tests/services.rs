@@ -58,7 +58,7 @@ fn outcomes(services: &[Service]) -> [Option<Error>; 4] {
 }
 
 #[test]
-fn a_function_has_queue_pairs_of_its_services_only() {
+fn function_creates_only_qps_of_its_services() {
     let refused = |service, services: &[Service]| {
         Some(Error::Service {
             number: 5,

@@ -53,7 +53,7 @@ macro_rules! carried {
         )+
 
         #[test]
-        fn none_is_forgotten() {
+        fn every_arrangement_is_tested() {
             assert_eq!([$(Arrangement::$name),+], Arrangement::ALL);
         }
     };

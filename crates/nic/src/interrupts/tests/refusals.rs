@@ -15,7 +15,7 @@ fn no_queue(queue: u16) -> MapError {
 }
 
 #[test]
-fn places_that_do_not_exist() {
+fn unknown_event_targets_are_refused() {
     let (interrupts, board) = pair();
     let raised = |at| interrupts.raise(completion(1), Origin::new(at), NOW);
     assert_eq!(raised(At::Queue(2)), Err(no_queue(2).into()));
@@ -30,7 +30,7 @@ fn places_that_do_not_exist() {
 }
 
 #[test]
-fn vectors_and_queues_out_of_range() {
+fn out_of_range_vectors_and_queues_are_refused() {
     let (interrupts, _) = pair();
     let vector = VectorError::NoSuch {
         vector: 2,
@@ -67,7 +67,7 @@ fn vectors_and_queues_out_of_range() {
 }
 
 #[test]
-fn registers_and_queues_that_make_no_sense() {
+fn invalid_register_writes_are_refused() {
     let (interrupts, board) = pair();
     raise(&interrupts, completion(1), At::Queue(1));
     let write = |queue, read| {
@@ -110,7 +110,7 @@ fn registers_and_queues_that_make_no_sense() {
 }
 
 #[test]
-fn arrangements_that_are_too_large() {
+fn oversized_arrangements_are_refused() {
     let new = |processors| {
         let board = Box::new(Board::default());
         let arrangement = Arrangement::AllQueuesAllVectors;

@@ -202,7 +202,7 @@ fn schedule(seed: u64) {
 }
 
 #[test]
-fn five_thousand_schedules() {
+fn seeded_schedules_lose_no_event() {
     for seed in 0..5000 {
         let run = std::panic::catch_unwind(|| schedule(seed));
         assert!(run.is_ok(), "seed {seed}");
@@ -211,7 +211,7 @@ fn five_thousand_schedules() {
 
 /// Producers, two drivers, a clock and a disturbing thread, each a thread of its own.
 #[test]
-fn threads() {
+fn concurrent_drivers_lose_no_event() {
     const EACH: u32 = 20_000;
     let (interrupts, board) = small(Arrangement::AllQueuesProcessorVectors, Scheme::ByProcessor);
     let checker = Mutex::new(Checker::default());

@@ -138,7 +138,7 @@ fn setups() -> Vec<(&'static str, Setup)> {
 }
 
 #[test]
-fn a_connection_that_moves_at_every_byte_does_what_one_does_that_stays() {
+fn migration_at_every_byte_changes_nothing() {
     for (name, setup) in setups() {
         for room in [1, 13, 777] {
             let stayed = story(setup, room, false);
@@ -157,7 +157,7 @@ fn a_connection_that_moves_at_every_byte_does_what_one_does_that_stays() {
 
 /// One that would fail if a receive were missing.
 #[test]
-fn an_iwarp_connection_moves_at_every_byte() {
+fn iwarp_connection_survives_migration_at_every_byte() {
     let setup = Setup {
         personality: Personality::Iwarp,
         ..direct()
@@ -176,7 +176,7 @@ fn an_iwarp_connection_moves_at_every_byte() {
 }
 
 #[test]
-fn completions_that_nobody_took_come_along_under_the_new_name() {
+fn unpolled_completions_move_to_the_new_number() {
     let mut pair = Pair::roce();
     let (out, to) = ([pair.a.sge(0, 10)], write(pair.b.remote(0)));
     pair.a.post(1, to, &out);
@@ -197,7 +197,7 @@ fn completions_that_nobody_took_come_along_under_the_new_name() {
 }
 
 #[test]
-fn who_has_departed_takes_nothing_and_can_have_its_image_back() {
+fn departed_queue_pair_refuses_posts_until_restored() {
     let mut pair = Pair::roce();
     let image = pair.a.qp.depart(|| (), &mut pair.a.out).unwrap();
     assert_eq!(pair.a.qp.state(), QpState::Reset);
@@ -216,7 +216,7 @@ fn who_has_departed_takes_nothing_and_can_have_its_image_back() {
 }
 
 #[test]
-fn the_last_moment_is_one_in_which_nobody_is_at_work() {
+fn departure_callback_runs_only_on_success() {
     let mut pair = Pair::roce();
     let mut told = false;
     pair.a.qp.depart(|| told = true, &mut pair.a.out).unwrap();
@@ -228,7 +228,7 @@ fn the_last_moment_is_one_in_which_nobody_is_at_work() {
 }
 
 #[test]
-fn what_cannot_move_stays_and_goes_on() {
+fn refused_departure_leaves_queue_pair_working() {
     // Without a connection, or with one that is over.
     let mut fresh = Pair::unconnected(Setup::default());
     let refused = fresh.a.qp.depart(|| (), &mut fresh.a.out).unwrap_err();
@@ -252,7 +252,7 @@ fn what_cannot_move_stays_and_goes_on() {
 }
 
 #[test]
-fn requests_about_memory_of_the_process_have_no_form() {
+fn local_invalidate_cannot_be_encoded() {
     let mut pair = Pair::roce();
     // Behind a read that is not answered, so that it waits.
     let (sink, from) = ([pair.a.sge(0, 10)], read(pair.b.remote(0)));
@@ -267,7 +267,7 @@ fn requests_about_memory_of_the_process_have_no_form() {
 }
 
 #[test]
-fn an_image_fits_only_what_is_made_alike() {
+fn image_is_refused_by_different_queue_pair() {
     let mut pair = Pair::roce();
     let image = pair.a.qp.depart(|| (), &mut pair.a.out).unwrap();
     let other = Qp::new(QpInit {
@@ -301,7 +301,7 @@ fn some_bytes() -> Vec<u8> {
 }
 
 #[test]
-fn bytes_that_are_no_image_are_refused() {
+fn damaged_image_bytes_are_refused() {
     let bytes = some_bytes();
     assert!(Image::decode(&bytes).is_ok());
     for len in 0..bytes.len() {
@@ -330,7 +330,7 @@ fn bytes_that_are_no_image_are_refused() {
 
 /// A change of the contents of an image changes its format: then `VERSION` must grow, and this checksum with it.
 #[test]
-fn the_form_is_that_of_its_version() {
+fn image_format_matches_its_version() {
     let bytes = some_bytes();
     let form = format!("{VERSION}: {} bytes, {:08x}", bytes.len(), crc32c(&bytes));
     assert_eq!(form, "2: 219 bytes, 01b33cf9");

@@ -84,7 +84,7 @@ fn refusal(world: &World) -> Refusal {
 }
 
 #[test]
-fn bytes_leave_in_order_whatever_a_write_takes() {
+fn short_writes_keep_byte_order() {
     for second_in_place in [false, true] {
         for most in (1..40).chain([500, 999, 1016, 1017, 1018, 5000]) {
             let mut world = World::new();
@@ -106,7 +106,7 @@ fn bytes_leave_in_order_whatever_a_write_takes() {
 }
 
 #[test]
-fn refused_payload_holds_its_frame_back_and_all_behind_it() {
+fn refused_payload_blocks_later_frames() {
     let mut world = World::new();
     let (mut outgo, expected) = world.outgo(true);
     let second = outgo.cuts[1].frame_at;
@@ -133,7 +133,7 @@ fn refused_payload_holds_its_frame_back_and_all_behind_it() {
 }
 
 #[test]
-fn copied_payload_is_what_would_have_been_sent() {
+fn copied_payload_equals_direct_payload() {
     for sent in [0, 1, 16, 17, 300, 1020, 1100] {
         let mut world = World::new();
         let (mut outgo, expected) = world.outgo(true);
@@ -144,7 +144,7 @@ fn copied_payload_is_what_would_have_been_sent() {
 }
 
 #[test]
-fn payload_that_cannot_be_copied_takes_its_frame_along() {
+fn uncopyable_payload_drops_its_frame() {
     let mut world = World::new();
     let (mut outgo, expected) = world.outgo(true);
     let second = outgo.cuts[1].frame_at;
@@ -159,7 +159,7 @@ fn payload_that_cannot_be_copied_takes_its_frame_along() {
 }
 
 #[test]
-fn accepted_bytes_do_not_pile_up() {
+fn sent_bytes_do_not_accumulate() {
     let mut world = World::new();
     let mut outgo = Outgo::default();
     for _ in 0..2000 {
@@ -179,7 +179,7 @@ fn accepted_bytes_do_not_pile_up() {
 }
 
 #[test]
-fn a_large_buffer_stays_while_frames_leave_and_goes_when_none_is_left() {
+fn large_buffer_is_freed_only_when_idle() {
     let mut outgo = Outgo {
         bytes: vec![0; 4 * KEEP],
         ..Outgo::default()

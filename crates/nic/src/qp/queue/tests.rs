@@ -25,7 +25,7 @@ fn receive(id: u64) -> Receive {
 }
 
 #[test]
-fn a_queue_is_full_until_a_request_ends_not_until_it_is_found() {
+fn send_queue_slot_is_freed_at_completion() {
     let (tails, mut heads) = queues();
     assert!(tails.post_send(wqe(1), 2) && tails.post_send(wqe(2), 2));
     assert!(!tails.post_send(wqe(3), 2));
@@ -48,7 +48,7 @@ fn a_receive_makes_room_when_it_is_taken() {
 }
 
 #[test]
-fn posters_know_every_state() {
+fn posters_see_every_state_change() {
     let (tails, heads) = queues();
     assert_eq!(tails.marks.state(), QpState::Reset);
     for state in QpState::ALL {
@@ -59,7 +59,7 @@ fn posters_know_every_state() {
 
 /// Many threads post; nothing is lost, and each thread's requests keep their order.
 #[test]
-fn posters_on_many_threads() {
+fn concurrent_posters_keep_their_order() {
     let (tails, mut heads) = queues();
     let (tails, each) = (&tails, 2000_u64);
     std::thread::scope(|scope| {
@@ -88,7 +88,7 @@ fn posters_on_many_threads() {
 }
 
 #[test]
-fn a_receive_is_news_until_the_connection_says_that_none_is_awaited() {
+fn receive_notifies_unless_none_is_awaited() {
     let (tails, heads) = queues();
     assert!(tails.post_receive(receive(1), 8) && tails.receive_is_news());
     assert!(!heads.tell_calm(true), "who is calm looks for nothing");
@@ -104,7 +104,7 @@ mod model {
 
     /// A posting thread that need not ring, against a connection that begins to wait: one of the two sees the other.
     #[test]
-    fn a_receive_is_not_overlooked() {
+    fn concurrent_receive_is_found_or_notified() {
         loom::model(|| {
             let (tails, mut heads) = queues();
             heads.tell_calm(true);

@@ -14,7 +14,7 @@ fn numbers(seed: u64) -> impl FnMut(u32) -> u32 {
 }
 
 #[test]
-fn a_snapshot_answers_like_its_model() {
+fn snapshot_matches_byte_model() {
     const SIZE: u32 = 60;
     for seed in 0..300 {
         let mut next = numbers(seed);

@@ -34,7 +34,7 @@ fn in_rtr(expected: u32) -> Pair {
 }
 
 #[test]
-fn a_queue_pair_in_rtr_receives_and_answers_and_does_not_send() {
+fn rtr_queue_pair_receives_and_answers_reads() {
     let mut pair = in_rtr(7);
     assert!(pair.a.qp.modify(QpState::Rts, &mut pair.a.out));
     pair.b.memory.write(0, b"there");
@@ -62,7 +62,7 @@ fn a_queue_pair_in_rtr_receives_and_answers_and_does_not_send() {
 }
 
 #[test]
-fn a_consumer_may_be_faster_than_its_connection() {
+fn posted_requests_wait_for_the_connection() {
     let mut pair = Pair::unconnected(Setup::default());
     for side in [&mut pair.a, &mut pair.b] {
         for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
@@ -86,7 +86,7 @@ fn a_consumer_may_be_faster_than_its_connection() {
 
 /// docs/extensions.md: ACTIVE carries the number that the receiver expects, or the two do not belong together.
 #[test]
-fn a_peer_with_another_number_is_not_the_one_we_were_told_of() {
+fn unexpected_peer_number_fails_queue_pair() {
     let mut pair = in_rtr(8);
     assert!(pair.a.qp.modify(QpState::Rts, &mut pair.a.out));
     pair.run();
@@ -123,7 +123,7 @@ fn attach(side: &mut Side, role: Role, nonce: u64) {
 }
 
 #[test]
-fn who_shows_the_nonce_is_the_peer() {
+fn matching_nonce_proves_the_peer() {
     let mut pair = on_probation([1, 1]);
     pair.run();
     assert!(!pair.a.qp.is_unproven() && !pair.b.qp.is_unproven());
@@ -133,7 +133,7 @@ fn who_shows_the_nonce_is_the_peer() {
 
 /// docs/extensions.md: a peer without the nonce is dropped, and posted requests wait for the right one.
 #[test]
-fn who_shows_another_nonce_was_never_there() {
+fn wrong_nonce_drops_stream_and_keeps_requests() {
     let mut pair = on_probation([1, 2]);
     pair.run();
     assert!(!pair.b.qp.has_stream());
@@ -153,7 +153,7 @@ fn who_shows_another_nonce_was_never_there() {
 
 /// docs/extensions.md, a shared key: the program knows that it is connected, so a wrong peer is reported to it.
 #[test]
-fn a_demanded_nonce_is_shown_or_the_stream_fails() {
+fn wrong_demanded_nonce_fails_queue_pair() {
     for (demanded, met) in [(1, true), (2, false)] {
         let mut pair = Pair::unconnected(Setup::default());
         let sides = [
@@ -184,7 +184,7 @@ fn a_demanded_nonce_is_shown_or_the_stream_fails() {
 }
 
 #[test]
-fn whatever_ends_a_stream_on_probation_leaves_no_trace() {
+fn failed_unproven_stream_leaves_requests_posted() {
     let mut pair = on_probation([1, 1]);
     let b = &mut pair.b;
     let garbage = [0; 300];
@@ -200,7 +200,7 @@ fn whatever_ends_a_stream_on_probation_leaves_no_trace() {
 }
 
 #[test]
-fn a_consumer_that_empties_its_queue_pair_ends_the_probation() {
+fn reset_drops_the_unproven_stream() {
     let mut pair = on_probation([1, 1]);
     let b = &mut pair.b;
     assert!(b.qp.modify(QpState::Reset, &mut b.out));

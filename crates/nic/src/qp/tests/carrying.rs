@@ -20,7 +20,7 @@ fn pattern(len: usize) -> Vec<u8> {
 
 /// M20: without checksums only headers and trailers pass a buffer, on either side.
 #[test]
-fn long_runs_go_straight_between_the_carrier_and_memory() {
+fn long_payloads_bypass_the_stage() {
     let mut pair = Pair::new(direct());
     let before = (pair.a.qp.counters(), pair.b.qp.counters());
     pair.a.memory.write(0, &pattern(8000));
@@ -66,7 +66,7 @@ fn with_checksums_everything_is_staged() {
 
 /// A program that keeps changing what it sends does not break its connection, with or without CRC.
 #[test]
-fn memory_that_changes_while_it_is_sent_is_no_error() {
+fn changing_memory_during_send_is_allowed() {
     for crc in [false, true] {
         let mut pair = Pair::new(Setup { crc, ..direct() });
         let (gather, op) = ([pair.a.sge(0, 4000)], write(pair.b.remote(0)));
@@ -101,7 +101,7 @@ fn revocable(pair: &mut Pair, len: u32) -> Stag {
 }
 
 #[test]
-fn payload_that_is_framed_and_then_taken_away_is_not_sent() {
+fn deregistered_payload_is_not_sent() {
     let mut pair = Pair::new(direct());
     let stag = revocable(&mut pair, 900);
     // It is framed, and nothing of it has been sent.
@@ -120,7 +120,7 @@ fn payload_that_is_framed_and_then_taken_away_is_not_sent() {
 }
 
 #[test]
-fn a_frame_that_cannot_be_finished_breaks_the_connection_off() {
+fn unfinishable_frame_resets_the_connection() {
     let mut pair = Pair::new(direct());
     let stag = revocable(&mut pair, 900);
     let begun = transmit(&pair.a.qp, 300, pair.now, &mut pair.a.out);
@@ -135,7 +135,7 @@ fn a_frame_that_cannot_be_finished_breaks_the_connection_off() {
 
 /// Flushed requests release their memory at once; a frame that the peer has in part is finished nevertheless.
 #[test]
-fn a_flushed_request_needs_its_memory_no_more() {
+fn flushed_request_releases_its_memory() {
     let mut pair = Pair::new(direct());
     let stag = revocable(&mut pair, 900);
     let begun = transmit(&pair.a.qp, 300, pair.now, &mut pair.a.out);
@@ -165,7 +165,7 @@ impl Carrier for Faulty<'_> {
 }
 
 #[test]
-fn memory_that_vanished_under_a_read_ends_the_queue_pair() {
+fn fault_while_receiving_fails_queue_pair() {
     let mut pair = Pair::new(direct());
     let to = [pair.b.sge(0, 900)];
     pair.b.receive(5, &to);
@@ -185,7 +185,7 @@ fn memory_that_vanished_under_a_read_ends_the_queue_pair() {
 }
 
 #[test]
-fn memory_that_vanished_under_a_write_ends_the_queue_pair() {
+fn fault_while_sending_fails_queue_pair() {
     let mut pair = Pair::new(direct());
     revocable(&mut pair, 900);
     let mut faulty = Faulty(Hand::default());
@@ -197,7 +197,7 @@ fn memory_that_vanished_under_a_write_ends_the_queue_pair() {
 
 /// docs/connections.md: requests before the refused one are answered first.
 #[test]
-fn the_blame_falls_on_the_request_that_was_refused() {
+fn refused_request_gets_the_error_status() {
     let mut pair = Pair::roce();
     pair.b.memory.write(0, b"there");
     let (good, sink) = (read(pair.b.remote(0)), [pair.a.sge(0, 5)]);
@@ -239,7 +239,7 @@ fn the_blame_falls_on_the_request_that_was_refused() {
 
 /// docs/connections.md: an unreliable connection drops what it cannot receive; the receive waits for the next message.
 #[test]
-fn an_unreliable_connection_drops_what_it_cannot_take() {
+fn unreliable_connection_drops_unreceivable_messages() {
     let mut pair = Pair::new(Setup {
         qp_type: QpType::Uc,
         ..Setup::default()
@@ -269,7 +269,7 @@ fn an_unreliable_connection_drops_what_it_cannot_take() {
 
 /// M7: where regions are closed to peers, the sink of a classic read is a window.
 #[test]
-fn under_windows_only_the_sink_of_a_classic_read_is_a_window() {
+fn windows_only_classic_read_needs_window_sink() {
     for read_v2 in [false, true] {
         let mut setup = Setup {
             policy: Policy::WindowsOnly,
@@ -321,7 +321,7 @@ fn under_windows_only_the_sink_of_a_classic_read_is_a_window() {
 
 /// Threads that post, one that drives both ends, one that queries: everything completes, each thread's requests in order.
 #[test]
-fn posters_and_drivers_on_many_threads() {
+fn concurrent_posters_complete_in_order() {
     const EACH: u64 = 3000;
     let pair = Pair::new(Setup {
         cq_size: 2 * EACH as usize,
@@ -391,7 +391,7 @@ fn posters_and_drivers_on_many_threads() {
 
 /// A request whose own memory is refused is the first to fail: requests sent before it end first.
 #[test]
-fn a_request_that_cannot_go_on_fails_in_its_turn() {
+fn deregistered_request_fails_after_earlier_ones() {
     let mut pair = Pair::new(direct());
     let good = [pair.a.sge(0, 900)];
     let op = write(pair.b.remote(0));
@@ -418,7 +418,7 @@ fn a_request_that_cannot_go_on_fails_in_its_turn() {
 /// A thread that has received owes acknowledgements. If it finds the lock held by another that would send them only along with
 /// other frames, they are sent nevertheless: there may be no later call.
 #[test]
-fn acknowledgements_that_are_due_leave_whoever_is_at_work() {
+fn acks_deferred_by_contention_are_sent() {
     /// No bytes arrive; meanwhile another thread has just received, and wants to acknowledge.
     struct Meanwhile<'a>(&'a crate::qp::Qp, Time);
     impl Carrier for Meanwhile<'_> {

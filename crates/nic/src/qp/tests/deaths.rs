@@ -80,7 +80,7 @@ const SUCCESS: [Status; 3] = [Status::Success; 3];
 const LOST: [Status; 3] = [Status::RetryExcErr, Status::WrFlushErr, Status::WrFlushErr];
 
 #[test]
-fn a_fin_without_a_word_acknowledges_what_was_read() {
+fn fin_acknowledges_bytes_the_peer_read() {
     let (mut pair, _) = executed(Setup::default(), 3);
     assert_eq!(end(&mut pair, closed(Some(0))), SUCCESS);
     for (undelivered, succeed) in [(1, 2), (2, 1), (3, 0)] {
@@ -115,7 +115,7 @@ fn an_orderly_close_acknowledges_nothing_more() {
 /// Two threads may find at the same time that the connection has to be closed: the first one sends the bytes that both were
 /// given, and an acknowledgement that became due in between must not overtake them.
 #[test]
-fn nothing_follows_closing_words_and_they_do_not_change() {
+fn closing_frames_are_last_and_unchanged() {
     let (mut pair, _) = executed(Setup::default(), 3);
     pair.b.qp.modify(QpState::Err, &mut pair.b.out);
     let words = pair.b.qp.closing_words(&mut pair.b.out);
@@ -154,7 +154,7 @@ fn refused_requests_do_not_succeed() {
 }
 
 #[test]
-fn nothing_is_presumed_of_other_ends() {
+fn ambiguous_ends_acknowledge_nothing() {
     // The carrier cannot tell; the connection was reset; the peer announces no orderly close; there may be a proxy.
     let old = Setup {
         features: Features::READ_V2 | Features::SEND_IMM,
@@ -181,7 +181,7 @@ fn nothing_is_presumed_of_other_ends() {
 }
 
 #[test]
-fn a_read_needs_its_answer() {
+fn unanswered_read_does_not_succeed() {
     let (mut pair, _) = executed(Setup::default(), 3);
     let (remote, sink) = (pair.b.remote(0), [pair.a.sge(9, 1)]);
     pair.a.post(3, read(remote), &sink);
@@ -192,7 +192,7 @@ fn a_read_needs_its_answer() {
 }
 
 #[test]
-fn acknowledgements_before_a_failed_write_count() {
+fn acknowledgements_are_read_after_failed_write() {
     let (mut pair, _) = executed(Setup::default(), 3);
     let acks = transmit(&pair.b.qp, usize::MAX, pair.now, &mut pair.b.out);
     let mut connection = Closed {
@@ -212,7 +212,7 @@ fn acknowledgements_before_a_failed_write_count() {
 }
 
 #[test]
-fn an_unreliable_peer_is_not_missed() {
+fn unreliable_sends_succeed_after_peer_death() {
     let setup = Setup {
         qp_type: QpType::Uc,
         ..Setup::default()

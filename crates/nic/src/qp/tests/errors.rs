@@ -37,7 +37,7 @@ fn struck(pair: &mut Pair, bad: SendOp, len: u32, status: Status) {
 }
 
 #[test]
-fn what_the_peers_memory_refuses() {
+fn refused_remote_access_is_rem_access_err() {
     // STag, bounds, domain, right: REM_ACCESS_ERR at the requester, an access event at the responder.
     type Ruin = fn(&Pair, &Buffer, &Buffer) -> Remote;
     let ruins: [Ruin; 4] = [
@@ -75,7 +75,7 @@ fn what_the_peers_memory_refuses() {
 }
 
 #[test]
-fn what_the_peers_queue_pair_does_not_allow() {
+fn disallowed_operations_are_rem_inv_req_err() {
     let none = Enabled {
         write: false,
         read: false,
@@ -102,7 +102,7 @@ fn what_the_peers_queue_pair_does_not_allow() {
 }
 
 #[test]
-fn a_send_longer_than_its_receive() {
+fn send_longer_than_receive_is_loc_len_err() {
     let mut pair = Pair::roce();
     let scatter = [pair.b.sge(0, 10)];
     pair.b.receive(9, &scatter);
@@ -116,7 +116,7 @@ fn a_send_longer_than_its_receive() {
 }
 
 #[test]
-fn a_receive_whose_memory_is_gone() {
+fn deregistered_receive_memory_is_loc_prot_err() {
     let mut pair = Pair::roce();
     let lost = Buffer::new(&pair.b.tpt, 100, Pd(1), Access::LOCAL_WRITE).unwrap();
     let scatter = [crate::wr::Sge {
@@ -134,7 +134,7 @@ fn a_receive_whose_memory_is_gone() {
 }
 
 #[test]
-fn our_own_memory_refuses() {
+fn invalid_local_stag_is_loc_prot_err() {
     for op in [write as fn(Remote) -> SendOp, read] {
         let mut pair = Pair::roce();
         let mut piece = [pair.a.sge(0, 8)];
@@ -150,7 +150,7 @@ fn our_own_memory_refuses() {
 }
 
 #[test]
-fn a_request_that_cannot_start_is_the_first_to_fail() {
+fn requests_before_an_invalid_one_succeed() {
     let mut pair = Pair::roce();
     let good = write(pair.b.remote(0));
     let piece = [pair.a.sge(0, 4000)];
@@ -196,7 +196,7 @@ fn refused_piece(side: &Side) -> Sge {
 
 /// A request of which nothing was framed blocks no answer while it waits for its turn to fail.
 #[test]
-fn two_sides_whose_own_memory_refuses_answer_each_other() {
+fn failing_requests_do_not_block_answers() {
     let pair = crossed(|side| vec![refused_piece(side)]);
     // The first answer lets one of them fail, which ends the stream for the other.
     let expected = [(1, Status::Success), (2, Status::LocProtErr)];
@@ -207,7 +207,7 @@ fn two_sides_whose_own_memory_refuses_answer_each_other() {
 
 /// Where the refused request is half sent no answer can be sent, on either side: they do not wait for each other for ever.
 #[test]
-fn two_sides_whose_own_memory_refuses_half_way_do_not_wait_for_ever() {
+fn half_sent_failures_do_not_deadlock() {
     let mut pair = crossed(|side| vec![side.sge(0, 2000), refused_piece(side)]);
     assert_eq!(pair.a.statuses(), [], "its answer may still come");
     pair.wait();
@@ -219,7 +219,7 @@ fn two_sides_whose_own_memory_refuses_half_way_do_not_wait_for_ever() {
 }
 
 #[test]
-fn an_unreliable_connection_does_not_notice_that_nobody_listens() {
+fn unreliable_send_succeeds_without_a_peer() {
     let mut pair = Pair::new(Setup {
         qp_type: QpType::Uc,
         ..Setup::default()
@@ -231,7 +231,7 @@ fn an_unreliable_connection_does_not_notice_that_nobody_listens() {
 }
 
 #[test]
-fn a_peer_that_cannot_be_invalidated_at() {
+fn send_with_invalidate_of_region_is_refused() {
     let mut pair = Pair::roce();
     pair.b.receive(9, &[]);
     let op = SendOp::Send {
@@ -308,7 +308,7 @@ fn an_unreliable_connection_survives_a_refused_write() {
 }
 
 #[test]
-fn immediate_and_atomics_towards_a_peer_known_not_to_take_them() {
+fn unsupported_immediate_is_loc_qp_op_err() {
     let mut pair = Pair::new(Setup {
         extensions: false,
         rfc7306: false,
@@ -324,7 +324,7 @@ fn immediate_and_atomics_towards_a_peer_known_not_to_take_them() {
 }
 
 #[test]
-fn what_a_lost_peer_owes_waits_as_long_as_the_consumer_allows() {
+fn grace_period_delays_retry_exc_err() {
     let mut pair = Pair::roce();
     let grace = Duration::from_millis(500);
     pair.a.qp.set_grace(grace, &mut pair.a.out);
@@ -347,7 +347,7 @@ fn what_a_lost_peer_owes_waits_as_long_as_the_consumer_allows() {
 }
 
 #[test]
-fn a_peer_that_is_gone() {
+fn peer_disconnect_fails_next_roce_request() {
     // InfiniBand's rules: nothing happens until a request needs the peer.
     let mut pair = Pair::roce();
     pair.a.receive(5, &[]);
@@ -372,7 +372,7 @@ fn a_peer_that_is_gone() {
 }
 
 #[test]
-fn a_graceful_close_ends_where_another_stream_may_begin() {
+fn graceful_iwarp_close_returns_to_init() {
     let mut pair = Pair::new(Setup {
         personality: Personality::Iwarp,
         ..Setup::default()
@@ -396,7 +396,7 @@ fn a_graceful_close_ends_where_another_stream_may_begin() {
 }
 
 #[test]
-fn a_peer_that_is_silent_fails_what_waits_for_it() {
+fn dead_peer_fails_waiting_requests() {
     let mut pair = Pair::roce();
     pair.a.qp.handle_peer_dead(&mut pair.a.out);
     assert_eq!(pair.a.qp.state(), QpState::Rts, "nothing waits");
@@ -413,7 +413,7 @@ fn a_peer_that_is_silent_fails_what_waits_for_it() {
 }
 
 #[test]
-fn posts_to_a_failed_queue_pair_flush_at_once() {
+fn posts_to_failed_queue_pair_are_flushed() {
     let mut pair = Pair::roce();
     assert!(pair.a.qp.modify(QpState::Err, &mut pair.a.out));
     pair.a.post(1, SEND, &[]);
@@ -427,7 +427,7 @@ fn posts_to_a_failed_queue_pair_flush_at_once() {
 }
 
 #[test]
-fn a_completion_queue_that_overflows_fails_its_queue_pair() {
+fn cq_overflow_fails_its_queue_pair() {
     let mut pair = Pair::new(Setup {
         cq_size: 2,
         ..Setup::default()
@@ -451,7 +451,7 @@ fn a_completion_queue_that_overflows_fails_its_queue_pair() {
 }
 
 #[test]
-fn a_shared_queue_is_not_flushed_but_its_last_receive_is_told() {
+fn error_state_raises_last_wqe_without_srq_flush() {
     let mut pair = Pair::new(Setup {
         shared: true,
         ..Setup::default()
@@ -502,7 +502,7 @@ fn bad_pieces(side: &Side) -> Vec<(&'static str, Sge, Option<Buffer>)> {
 }
 
 #[test]
-fn each_local_check_fails_its_request_and_touches_nothing() {
+fn failed_local_check_touches_no_memory() {
     let rows = bad_pieces(&Pair::roce().a).len();
     for row in 0..rows {
         // A gather, the sink of a read, and the scatter list of a receive.
@@ -543,7 +543,7 @@ fn each_local_check_fails_its_request_and_touches_nothing() {
 
 /// An acknowledgement that could have waited is sent with the last frames: the peer has no other way to know.
 #[test]
-fn who_ends_acknowledges_what_it_has() {
+fn error_state_sends_pending_acknowledgements() {
     let mut pair = Pair::roce();
     pair.b.receive(5, &[]);
     pair.a.post(1, SEND, &[]);

@@ -57,7 +57,7 @@ fn fails_with(pair: &mut Pair, cause: &str) {
 }
 
 #[test]
-fn half_a_message_loses_its_connection() {
+fn stalled_partial_message_ends_the_connection() {
     for crc in [false, true] {
         let mut pair = Pair::new(setup(crc));
         pair.now = at(100);
@@ -81,7 +81,7 @@ fn half_a_message_loses_its_connection() {
 }
 
 #[test]
-fn slow_messages_survive() {
+fn slow_messages_are_received() {
     for (crc, step) in [(false, 100), (true, 1100)] {
         let mut pair = Pair::new(setup(crc));
         let (gather, scatter) = ([pair.a.sge(0, 3000)], [pair.b.sge(0, 3000)]);
@@ -102,7 +102,7 @@ fn slow_messages_survive() {
 }
 
 #[test]
-fn a_promised_receive_returns_to_the_queue() {
+fn unused_reserved_receive_returns_to_srq() {
     let mut pair = Pair::new(setup(true));
     pair.now = at(50);
     let (gather, scatter) = ([pair.a.sge(0, 8)], [pair.b.sge(0, 8)]);
@@ -123,7 +123,7 @@ fn a_promised_receive_returns_to_the_queue() {
 }
 
 #[test]
-fn a_peer_that_sends_on_loses_only_its_promise() {
+fn active_peer_loses_only_its_reservation() {
     let mut pair = Pair::new(setup(true));
     let (gather, scatter) = ([pair.a.sge(0, 3000)], [pair.b.sge(0, 3000)]);
     pair.a.post(1, SEND, &gather);
@@ -150,7 +150,7 @@ fn a_peer_that_sends_on_loses_only_its_promise() {
 }
 
 #[test]
-fn receives_of_dropped_messages_return() {
+fn receives_of_dropped_messages_return_to_srq() {
     let mut pair = Pair::new(Setup {
         qp_type: QpType::Uc,
         ..setup(true)
@@ -166,7 +166,7 @@ fn receives_of_dropped_messages_return() {
 }
 
 #[test]
-fn a_wake_without_a_promise_holds_nothing() {
+fn wake_without_reservation_sets_no_deadline() {
     let mut pair = Pair::new(setup(true));
     let scatter = [pair.b.sge(0, 8)];
     pair.b.receive(7, &scatter);
@@ -175,7 +175,7 @@ fn a_wake_without_a_promise_holds_nothing() {
 }
 
 #[test]
-fn own_receives_are_held_without_limit() {
+fn own_receives_have_no_deadline() {
     let mut pair = Pair::new(Setup {
         shared: false,
         ..setup(true)

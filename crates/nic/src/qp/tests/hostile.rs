@@ -22,7 +22,7 @@ fn run(bytes: &[u8], byte: u8) -> usize {
 
 /// A peer that acknowledges what it has not received does not make this side read memory that was released, or another's.
 #[test]
-fn an_acknowledgement_that_comes_too_early_frees_no_memory() {
+fn premature_acknowledgement_frees_no_memory() {
     let ack = {
         let mut honest = Pair::new(direct());
         let (op, gather) = (write(honest.b.remote(0)), [honest.a.sge(0, 900)]);
@@ -49,7 +49,7 @@ fn an_acknowledgement_that_comes_too_early_frees_no_memory() {
 
 /// An unreliable connection completes its requests when its peer is gone; a frame that was begun is finished nevertheless.
 #[test]
-fn what_succeeded_without_a_peer_needs_its_memory_no_more() {
+fn completed_unreliable_request_releases_its_memory() {
     let mut pair = Pair::new(Setup {
         qp_type: QpType::Uc,
         ..direct()
@@ -78,7 +78,7 @@ fn revocable(side: &Side, access: Access) -> Stag {
 
 /// Control messages are numbered: none may be missing when frames before them are dropped.
 #[test]
-fn acknowledgements_behind_a_frame_that_is_given_up_still_leave() {
+fn acknowledgements_survive_a_dropped_frame() {
     for flush in [false, true] {
         let mut pair = Pair::new(direct());
         let stag = revocable(&pair.a, Access::LOCAL_READ);
@@ -112,7 +112,7 @@ fn acknowledgements_behind_a_frame_that_is_given_up_still_leave() {
 
 /// docs/connections.md: a read that fails while it is answered gets the status itself, even on a failing stream.
 #[test]
-fn no_answer_leaves_behind_one_that_was_given_up() {
+fn no_response_follows_a_failed_one() {
     for lone in [false, true] {
         let mut pair = Pair::new(Setup {
             transfer: Transfer {
@@ -159,7 +159,7 @@ fn no_answer_leaves_behind_one_that_was_given_up() {
 
 /// A lookahead of zero is allowed; a read without room would look like the end of the stream.
 #[test]
-fn without_lookahead_long_runs_still_come() {
+fn zero_lookahead_receives_long_payloads() {
     let mut pair = Pair::new(Setup {
         transfer: Transfer {
             direct_min: 100,
@@ -195,7 +195,7 @@ impl Carrier for Socket {
 
 /// Asked for zero bytes, a socket answers as at its end: a reader without room does not ask.
 #[test]
-fn no_room_at_all_reads_nothing_and_harms_nothing() {
+fn empty_scratch_buffer_is_not_end_of_stream() {
     let mut pair = Pair::new(direct());
     let (op, gather) = (write(pair.b.remote(0)), [pair.a.sge(0, 900)]);
     pair.a.post(1, op, &gather);
@@ -229,7 +229,7 @@ impl Carrier for Late<'_> {
 }
 
 #[test]
-fn a_request_posted_while_the_peer_closes_is_flushed() {
+fn request_posted_during_peer_close_is_flushed() {
     let mut pair = Pair::new(Setup {
         personality: Personality::Iwarp,
         ..Setup::default()
@@ -243,7 +243,7 @@ fn a_request_posted_while_the_peer_closes_is_flushed() {
 
 /// A broken connection takes no bytes: framed bytes do not keep it open.
 #[test]
-fn a_connection_that_broke_can_be_closed() {
+fn broken_connection_can_be_closed() {
     for failing in [false, true] {
         let mut pair = Pair::new(direct());
         let (op, gather) = (write(pair.b.remote(0)), [pair.a.sge(0, 900)]);
@@ -275,7 +275,7 @@ fn a_connection_that_broke_can_be_closed() {
 
 /// A receive of a shared queue that a message took and did not finish is returned to the queue.
 #[test]
-fn a_shared_receive_is_not_lost_with_the_queue_pair_that_took_it() {
+fn unfinished_shared_receive_returns_to_srq() {
     for destroy in [false, true] {
         let mut pair = Pair::new(Setup {
             shared: true,
@@ -303,7 +303,7 @@ fn a_shared_receive_is_not_lost_with_the_queue_pair_that_took_it() {
 
 /// Memory that is revoked between two reads of one run is not written, and the fault is the peer's.
 #[test]
-fn a_run_ends_where_its_memory_was_taken_away() {
+fn deregistering_stops_placement_mid_message() {
     for qp_type in [QpType::Rc, QpType::Uc] {
         let mut pair = Pair::new(Setup {
             qp_type,
@@ -364,7 +364,7 @@ fn an_unreliable_connection_drains_without_its_peer() {
 
 /// Markers are at fixed positions of the stream: what was framed must be sent, so no payload stays in place.
 #[test]
-fn with_markers_nothing_that_was_framed_is_missing() {
+fn with_markers_framed_payload_is_always_sent() {
     for lead in 0..40 {
         let mut pair = Pair::new(Setup {
             markers: true,
@@ -390,7 +390,7 @@ fn with_markers_nothing_that_was_framed_is_missing() {
 
 /// All settings zero: everything is transferred directly, one frame at a time. A read of zero bytes still accesses no memory.
 #[test]
-fn settings_of_zero_are_lawful() {
+fn zero_transfer_settings_are_valid() {
     let mut pair = Pair::new(Setup {
         transfer: Transfer {
             direct_min: 0,
@@ -417,7 +417,7 @@ fn settings_of_zero_are_lawful() {
 
 /// A drained queue raises its event once, whatever is posted to it before it continues.
 #[test]
-fn a_drained_queue_says_so_once() {
+fn drained_queue_raises_one_event() {
     let mut pair = Pair::roce();
     let (op, gather) = (write(pair.b.remote(0)), [pair.a.sge(0, 10)]);
     let drained = |events: Vec<Event>| {

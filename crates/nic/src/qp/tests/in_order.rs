@@ -73,7 +73,7 @@ fn window(side: &mut Side, len: u64) -> Remote {
 }
 
 #[test]
-fn a_read_returns_bytes_from_before_a_later_write() {
+fn read_returns_bytes_from_before_later_write() {
     every_setup(|setup| {
         for len in [1_u32, 90, 700, 2500] {
             let mut pair = Pair::new(setup);
@@ -156,7 +156,7 @@ fn each_read_sees_the_writes_before_it() {
 
 /// The same bytes by another STag: a second region on the same memory has the same effect.
 #[test]
-fn a_write_by_another_stag_changes_no_earlier_read() {
+fn write_by_another_stag_changes_no_earlier_read() {
     every_setup(|setup| {
         let mut pair = Pair::new(setup);
         let other = window(&mut pair.b, 4000);
@@ -180,7 +180,7 @@ fn a_write_by_another_stag_changes_no_earlier_read() {
 }
 
 #[test]
-fn a_message_into_a_receive_changes_no_earlier_read() {
+fn receive_placement_changes_no_earlier_read() {
     every_setup(|setup| {
         let mut pair = Pair::new(setup);
         pair.b.memory.write(0, &[1; 2000]);
@@ -278,7 +278,7 @@ fn nothing_behind_a_refused_read_takes_effect() {
 }
 
 #[test]
-fn a_read_that_is_not_enabled_ends_the_stream_at_once() {
+fn disabled_read_ends_the_stream_immediately() {
     every_setup(|setup| {
         let mut pair = Pair::new(setup);
         let enabled = crate::qp::Enabled {
@@ -297,7 +297,7 @@ fn a_read_that_is_not_enabled_ends_the_stream_at_once() {
 }
 
 #[test]
-fn an_invalidated_window_is_read_by_what_came_before() {
+fn invalidation_does_not_change_earlier_reads() {
     every_setup(|setup| {
         for room in [0, 150, 1300] {
             let mut pair = Pair::new(setup);
@@ -345,7 +345,7 @@ fn keeps_nothing(setup: Setup) -> Setup {
 }
 
 #[test]
-fn above_the_limit_only_what_overlaps_is_held() {
+fn above_limit_overlapping_write_is_held() {
     every_setup(|setup| {
         let setup = keeps_nothing(setup);
         let mut pair = Pair::new(setup);
@@ -399,7 +399,7 @@ fn above_the_limit_only_what_overlaps_is_held() {
 }
 
 #[test]
-fn an_invalidation_above_the_limit_waits_for_the_response() {
+fn above_limit_invalidation_waits_for_the_response() {
     every_setup(|setup| {
         let mut pair = Pair::new(keeps_nothing(setup));
         let remote = window(&mut pair.b, 4000);
@@ -432,7 +432,7 @@ fn an_invalidation_above_the_limit_waits_for_the_response() {
 }
 
 #[test]
-fn a_peer_that_takes_no_response_is_not_waited_for_forever() {
+fn peer_taking_no_response_times_out() {
     every_setup(|setup| {
         let setup = keeps_nothing(setup);
         let mut pair = Pair::new(setup);
@@ -458,7 +458,7 @@ fn a_peer_that_takes_no_response_is_not_waited_for_forever() {
 }
 
 #[test]
-fn a_read_of_pending_memory_holds_what_is_behind() {
+fn pending_read_holds_later_requests() {
     every_setup(|setup| {
         for fails in [false, true] {
             let mut pair = Pair::new(setup);
@@ -500,7 +500,7 @@ fn a_read_of_pending_memory_holds_what_is_behind() {
 
 /// Deregistering memory ends the read that needs it, whatever was kept of other bytes.
 #[test]
-fn a_deregistered_source_still_ends_the_read() {
+fn deregistered_source_fails_the_read() {
     let mut pair = Pair::new(Setup::default());
     let region = Buffer::new(&pair.b.tpt, 3000, PD, Access::ALL).unwrap();
     let remote = Remote {

@@ -87,7 +87,7 @@ fn every_setup(test: impl Fn(Setup)) {
 }
 
 #[test]
-fn a_request_with_pending_memory_stalls_alone_and_resumes() {
+fn pending_gather_memory_stalls_only_send_queue() {
     every_setup(|setup| {
         let mut pair = Pair::new(setup);
         let source = promise(&pair.a, 3000);
@@ -138,7 +138,7 @@ fn a_request_with_pending_memory_stalls_alone_and_resumes() {
 }
 
 #[test]
-fn sinks_of_reads_and_atomics_stall_their_requests() {
+fn pending_sinks_stall_reads_and_atomics() {
     let mut pair = Pair::roce();
     pair.b.memory.write(0, &[3; 64]);
     let sink = promise(&pair.a, 64);
@@ -158,7 +158,7 @@ fn sinks_of_reads_and_atomics_stall_their_requests() {
 }
 
 #[test]
-fn a_registration_that_fails_strikes_the_request_that_waited() {
+fn failed_registration_fails_the_waiting_request() {
     for op in [0, 1] {
         let mut pair = Pair::roce();
         let source = promise(&pair.a, 64);
@@ -207,7 +207,7 @@ fn a_bind_waits_for_its_region() {
 }
 
 #[test]
-fn an_unreliable_bind_that_stands_does_not_spin_when_the_peer_is_gone() {
+fn pending_unreliable_bind_completes_without_peer() {
     let mut pair = Pair::new(Setup {
         qp_type: QpType::Uc,
         ..Setup::default()
@@ -286,7 +286,7 @@ fn a_receive_into_pending_memory_waits_for_it() {
 }
 
 #[test]
-fn reads_and_atomics_of_pending_memory_are_answered_in_their_turn() {
+fn pending_reads_and_atomics_are_answered_in_order() {
     every_setup(|setup| {
         let mut pair = Pair::new(setup);
         let source = promise(&pair.b, 1032);
@@ -332,7 +332,7 @@ fn remote_ops(remote: Remote) -> [SendOp; 3] {
 }
 
 #[test]
-fn a_registration_that_fails_is_an_access_error_to_the_peer() {
+fn failed_registration_is_remote_access_error() {
     for which in 0..3 {
         let mut pair = Pair::roce();
         let target = promise(&pair.b, 64);
@@ -348,7 +348,7 @@ fn a_registration_that_fails_is_an_access_error_to_the_peer() {
 }
 
 #[test]
-fn a_peer_waits_for_five_seconds_and_no_longer() {
+fn remote_access_waits_at_most_five_seconds() {
     for which in 0..3 {
         let mut pair = Pair::roce();
         let target = promise(&pair.b, 64);
@@ -377,7 +377,7 @@ fn a_peer_waits_for_five_seconds_and_no_longer() {
 }
 
 #[test]
-fn a_receive_whose_memory_never_comes_is_a_protection_error() {
+fn never_registered_receive_memory_is_protection_error() {
     let mut pair = Pair::roce();
     let target = promise(&pair.b, 64);
     pair.b.receive(5, &[target.sge(64)]);
@@ -394,7 +394,7 @@ fn a_receive_whose_memory_never_comes_is_a_protection_error() {
 }
 
 #[test]
-fn an_unreliable_stream_drops_what_waited_for_too_long_and_goes_on() {
+fn unreliable_connection_drops_expired_pending_write() {
     for base in [Setup::default(), direct()] {
         let mut pair = Pair::new(Setup {
             qp_type: QpType::Uc,
@@ -416,7 +416,7 @@ fn an_unreliable_stream_drops_what_waited_for_too_long_and_goes_on() {
 }
 
 #[test]
-fn waits_end_with_the_queue_pair() {
+fn reset_ends_waits_for_pending_memory() {
     let mut pair = Pair::roce();
     let source = promise(&pair.a, 64);
     let (to, number) = (pair.b.remote(0), pair.a.qp.number());
@@ -441,7 +441,7 @@ fn waits_end_with_the_queue_pair() {
 }
 
 #[test]
-fn the_end_of_a_stream_waits_behind_what_waits() {
+fn disconnect_waits_for_pending_writes() {
     let mut pair = Pair::new(Setup {
         extensions: false,
         ..Setup::default()

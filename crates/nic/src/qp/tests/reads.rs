@@ -33,7 +33,7 @@ fn statuses(pair: &mut Pair) -> Vec<Status> {
 }
 
 #[test]
-fn requests_that_wait_together_are_answered_in_the_order_of_their_numbers() {
+fn queued_reads_are_answered_in_msn_order() {
     let mut pair = pair();
     let all = requests(&mut pair, 4).concat();
     feed(&pair.b.qp, &all, pair.now, &mut pair.b.out);
@@ -45,7 +45,7 @@ fn requests_that_wait_together_are_answered_in_the_order_of_their_numbers() {
 }
 
 #[test]
-fn a_number_ahead_and_a_number_again_end_the_stream_behind_what_came_before() {
+fn unexpected_msn_ends_stream_after_earlier_reads() {
     // The second is missing; the first comes again, before and after others; the last comes first.
     for order in [&[0, 2][..], &[0, 0], &[0, 1, 0], &[0, 1, 1], &[0, 1, 3]] {
         let mut pair = pair();

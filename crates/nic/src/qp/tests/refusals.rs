@@ -38,7 +38,7 @@ fn an_unreliable_connection_ends_after_sixteen_refusals() {
 
 /// A missing receive is not the peer's fault.
 #[test]
-fn what_an_unreliable_peer_may_do_is_no_refusal() {
+fn missing_receive_does_not_count_as_refusal() {
     let mut pair = Pair::new(Setup {
         qp_type: QpType::Uc,
         ..Setup::default()

@@ -53,7 +53,7 @@ fn piece(buffer: &Buffer, stag: Stag) -> Sge {
 }
 
 #[test]
-fn an_stag_is_used_by_later_requests_before_its_registration_is_executed() {
+fn later_requests_may_use_posted_registration() {
     for on_failure in [OnFailure::Reactive, OnFailure::Anticipatory] {
         every_setup(on_failure, |setup| {
             let mut pair = Pair::new(setup);
@@ -86,7 +86,7 @@ fn an_stag_is_used_by_later_requests_before_its_registration_is_executed() {
 }
 
 #[test]
-fn nobody_uses_an_stag_that_was_never_executed() {
+fn unexecuted_registration_gives_no_access() {
     // A local request before the registration, and one without any.
     for registered in [false, true] {
         let mut pair = Pair::new(setup(OnFailure::Anticipatory));
@@ -179,7 +179,7 @@ const REACTIVE: [(u64, Status); 5] = [
 ];
 
 #[test]
-fn a_reactive_failure_stops_the_send_queue_and_nothing_else() {
+fn reactive_failure_stops_only_the_send_queue() {
     every_setup(OnFailure::Reactive, |setup| {
         let rows = failures(&Pair::new(setup).a).len();
         for row in 0..=rows {
@@ -238,7 +238,7 @@ fn a_reactive_failure_stops_the_send_queue_and_nothing_else() {
 }
 
 #[test]
-fn after_a_reactive_failure_the_consumer_may_try_again() {
+fn registration_can_be_retried_after_reactive_failure() {
     every_setup(OnFailure::Reactive, |setup| {
         let mut pair = Pair::new(setup);
         let stag = pair.a.tpt.allocate_stag(PD, 1).unwrap();
@@ -271,7 +271,7 @@ fn after_a_reactive_failure_the_consumer_may_try_again() {
 }
 
 #[test]
-fn requests_before_a_reactive_failure_go_on_even_if_the_peer_has_no_receive_yet() {
+fn reactive_failure_lets_earlier_requests_finish() {
     let mut pair = Pair::new(setup(OnFailure::Reactive));
     let (_buffer, ticket) = prepared(&pair.a, 0);
     pair.a.memory.write(0, &[4; 3000]);
@@ -302,7 +302,7 @@ fn requests_before_a_reactive_failure_go_on_even_if_the_peer_has_no_receive_yet(
 }
 
 #[test]
-fn rts_may_be_asked_for_before_what_went_before_has_ended() {
+fn rts_is_allowed_before_earlier_requests_end() {
     let mut pair = Pair::new(setup(OnFailure::Reactive));
     let (_buffer, ticket) = prepared(&pair.a, 0);
     pair.a.post(1, SEND, &[]);
@@ -326,7 +326,7 @@ fn rts_may_be_asked_for_before_what_went_before_has_ended() {
 }
 
 #[test]
-fn a_terminate_of_the_peer_is_heard_after_a_reactive_failure() {
+fn terminate_is_processed_after_reactive_failure() {
     every_setup(OnFailure::Reactive, |setup| {
         let mut pair = Pair::new(setup);
         let (_buffer, ticket) = prepared(&pair.a, 0);
@@ -388,7 +388,7 @@ fn an_anticipatory_failure_ends_the_connection() {
 
 /// Requests that have completed by then have succeeded; those that wait for the peer are flushed, and nothing behind it is sent.
 #[test]
-fn an_anticipatory_failure_waits_for_nobody() {
+fn anticipatory_failure_flushes_waiting_requests() {
     let mut pair = Pair::new(setup(OnFailure::Anticipatory));
     pair.a.memory.write(0, &[4; 100]);
     let gather = [pair.a.sge(0, 100)];
@@ -415,7 +415,7 @@ fn an_anticipatory_failure_waits_for_nobody() {
 }
 
 #[test]
-fn a_queue_pair_that_is_not_enabled_fails_like_any_bad_request() {
+fn disabled_registration_is_mw_bind_err() {
     let mut pair = Pair::roce();
     let (_buffer, ticket) = prepared(&pair.a, 1);
     pair.a.post(1, SendOp::Register(ticket), &[]);
@@ -435,7 +435,7 @@ fn register_send(ticket: Ticket) -> SendOp {
 }
 
 #[test]
-fn a_registration_and_a_send_in_one_request() {
+fn register_and_send_complete_as_one_request() {
     every_setup(OnFailure::Reactive, |setup| {
         let mut pair = Pair::new(setup);
         let (buffer, ticket) = prepared(&pair.a, 1);
@@ -495,7 +495,7 @@ fn a_registration_that_fails_sends_nothing() {
 }
 
 #[test]
-fn a_send_that_begins_again_registers_once() {
+fn restarted_send_registers_once() {
     let mut pair = Pair::new(setup(OnFailure::Anticipatory));
     let (buffer, ticket) = prepared(&pair.a, 1);
     buffer.write(0, &[7; 100]);
@@ -511,7 +511,7 @@ fn a_send_that_begins_again_registers_once() {
 }
 
 #[test]
-fn an_unreliable_connection_registers_although_its_peer_is_gone() {
+fn unreliable_registration_succeeds_without_peer() {
     let mut pair = Pair::new(Setup {
         qp_type: QpType::Uc,
         ..setup(OnFailure::Reactive)

@@ -15,7 +15,7 @@ fn success(ids: core::ops::Range<u64>) -> Vec<(u64, Status)> {
 }
 
 #[test]
-fn sends_wait_for_receives_and_each_arrives_once_in_order() {
+fn sends_without_receives_arrive_once_in_order() {
     for shared in [false, true] {
         let mut pair = Pair::new(Setup {
             shared,
@@ -44,7 +44,7 @@ fn sends_wait_for_receives_and_each_arrives_once_in_order() {
 }
 
 #[test]
-fn work_behind_a_refused_send_is_done_exactly_once() {
+fn requests_behind_rnr_execute_exactly_once() {
     let mut pair = Pair::roce();
     let at = 64 - (pair.b.memory.at() % 8);
     let remote = pair.b.remote(at);
@@ -76,7 +76,7 @@ fn work_behind_a_refused_send_is_done_exactly_once() {
 }
 
 #[test]
-fn reads_both_ways_with_receives_missing_on_both_sides_do_not_deadlock() {
+fn mutual_rnr_with_reads_does_not_deadlock() {
     let mut pair = Pair::roce();
     for id in 0..6 {
         for (from, to) in [(true, false), (false, true)] {
@@ -106,7 +106,7 @@ fn reads_both_ways_with_receives_missing_on_both_sides_do_not_deadlock() {
 }
 
 #[test]
-fn patience_that_ends() {
+fn exhausted_rnr_retries_fail_the_send() {
     for (retry, wait) in [(RnrRetry::Never, 0), (RnrRetry::Times(2), 100)] {
         let mut pair = Pair::new(Setup {
             rnr_retry: retry,
@@ -128,7 +128,7 @@ fn patience_that_ends() {
 }
 
 #[test]
-fn a_standard_peer_is_kept_waiting_for_a_second_and_then_ended() {
+fn missing_receive_ends_standard_stream_after_one_second() {
     let standard = Setup {
         extensions: false,
         ..Setup::default()
@@ -153,7 +153,7 @@ fn a_standard_peer_is_kept_waiting_for_a_second_and_then_ended() {
 }
 
 #[test]
-fn the_second_message_of_a_standard_peer_gets_a_second_of_its_own() {
+fn each_standard_message_waits_its_own_second() {
     let mut pair = Pair::new(Setup {
         extensions: false,
         ..Setup::default()
@@ -173,7 +173,7 @@ fn the_second_message_of_a_standard_peer_gets_a_second_of_its_own() {
 }
 
 #[test]
-fn an_honest_iwarp_adapter_ends_the_stream_at_once() {
+fn iwarp_without_receive_terminates_at_once() {
     let mut pair = Pair::new(Setup {
         personality: Personality::Iwarp,
         ..Setup::default()
@@ -205,7 +205,7 @@ fn an_unreliable_connection_drops_what_finds_no_receive() {
 }
 
 #[test]
-fn a_message_that_arrived_is_received_though_its_sender_is_gone() {
+fn arrived_message_is_received_after_disconnect() {
     for shared in [false, true] {
         let mut pair = Pair::new(Setup {
             extensions: false,
@@ -244,7 +244,7 @@ fn a_message_that_arrived_is_received_though_its_sender_is_gone() {
 
 /// The refused request is the one that fails, also when answers to earlier ones arrive after the refusal.
 #[test]
-fn what_was_carried_out_before_a_refusal_succeeds() {
+fn requests_executed_before_rnr_succeed() {
     let mut pair = Pair::new(Setup {
         rnr_retry: RnrRetry::Times(0),
         ..Setup::default()
@@ -279,7 +279,7 @@ fn what_was_carried_out_before_a_refusal_succeeds() {
 
 /// docs/connections.md: a draining queue finishes what it began, including a request that was refused meanwhile.
 #[test]
-fn a_refused_request_is_finished_before_the_queue_is_drained() {
+fn drain_waits_for_rnr_refused_request() {
     let mut pair = Pair::roce();
     let piece = [pair.a.sge(0, 8)];
     pair.a.post(1, SEND, &piece);

@@ -345,17 +345,17 @@ fn all_succeed(setup: &Setup, seen: &Seen) {
 }
 
 #[test]
-fn every_operation_at_every_split() {
+fn operations_succeed_at_every_split() {
     at_every_split(one_way, all_succeed);
 }
 
 #[test]
-fn both_ways_at_every_split() {
+fn operations_both_ways_succeed_at_every_split() {
     at_every_split(both_ways, all_succeed);
 }
 
 #[test]
-fn a_bad_end_at_every_split() {
+fn failures_are_identical_at_every_split() {
     at_every_split(ends_badly, |setup, seen| {
         if setup.qp_type == QpType::Rc {
             assert!(seen.causes[1].is_some());
@@ -365,7 +365,7 @@ fn a_bad_end_at_every_split() {
 
 /// RFC 5041 §7.1: the segment is checked as a whole. One that exceeds its buffer is not placed, however much of it has arrived.
 #[test]
-fn a_segment_out_of_bounds_is_not_placed_in_part() {
+fn out_of_bounds_segment_is_not_placed() {
     for setup in settings() {
         for cutting in cuttings() {
             let mut pair = Pair::new(setup);
@@ -388,7 +388,7 @@ fn a_segment_out_of_bounds_is_not_placed_in_part() {
 
 /// Two rounds of messages that find no receive until later.
 #[test]
-fn without_receives_at_every_split() {
+fn rnr_outcome_is_identical_at_every_split() {
     let setups = settings().filter(|s| s.personality == Personality::Roce && s.extensions);
     for setup in setups.filter(|s| s.qp_type == QpType::Rc) {
         let told = |cutting| {
@@ -514,7 +514,7 @@ fn take_away_after(bytes: usize, setup: Setup, cutting: Cutting) {
 }
 
 #[test]
-fn memory_taken_away_at_every_moment() {
+fn deregistration_midstream_ends_each_request_once() {
     for batch in [1, 700, 1 << 18] {
         for markers in [false, true] {
             let setup = Setup {

@@ -132,7 +132,7 @@ fn responder(row: Row) -> (Option<Event>, Option<Status>) {
 }
 
 #[test]
-fn every_row_of_the_table_of_failures() {
+fn failures_match_the_documented_table() {
     let rows = [
         Row::Stag,
         Row::NotEnabled,

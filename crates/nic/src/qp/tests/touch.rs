@@ -94,7 +94,7 @@ fn assert_refused(pair: &mut Pair, setup: Setup, id: u64) {
 }
 
 #[test]
-fn the_first_write_is_placed_and_the_second_ends_the_stream() {
+fn second_write_to_one_touch_entry_fails() {
     every_setup(|setup| {
         let (mut pair, remote) = bound(setup);
         pair.a.memory.write(0, &[7; 3500]);
@@ -115,7 +115,7 @@ fn the_first_write_is_placed_and_the_second_ends_the_stream() {
 }
 
 #[test]
-fn a_region_may_be_good_for_one_touch_only() {
+fn one_touch_region_accepts_one_remote_access() {
     every_setup(|setup| {
         let mut pair = Pair::new(setup);
         let region = Buffer::one_touch(&pair.b.tpt, 100, PD, Access::ALL).unwrap();
@@ -146,7 +146,7 @@ fn a_region_may_be_good_for_one_touch_only() {
 }
 
 #[test]
-fn a_read_that_is_served_spends_the_entry() {
+fn served_read_invalidates_one_touch_entry() {
     every_setup(|setup| {
         let (mut pair, remote) = bound(setup);
         pair.b.memory.write(0, &[9; 3900]);
@@ -163,7 +163,7 @@ fn a_read_that_is_served_spends_the_entry() {
 }
 
 #[test]
-fn of_requests_that_are_asked_for_at_once_the_first_is_served() {
+fn first_of_simultaneous_requests_is_served() {
     every_setup(|setup| {
         for second in 0..2 {
             let (mut pair, remote) = bound(setup);
@@ -188,7 +188,7 @@ fn of_requests_that_are_asked_for_at_once_the_first_is_served() {
 }
 
 #[test]
-fn an_atomic_spends_the_entry_and_one_that_is_not_done_does_not() {
+fn only_an_executed_atomic_invalidates_the_entry() {
     let (mut pair, remote) = bound(Setup::default());
     pair.b.memory.write(0, &7_u64.to_ne_bytes());
     let to = [pair.a.sge(0, 8)];
@@ -216,7 +216,7 @@ fn an_atomic_spends_the_entry_and_one_that_is_not_done_does_not() {
 }
 
 #[test]
-fn a_message_of_nothing_touches_nothing() {
+fn zero_length_access_does_not_count_as_touch() {
     let (mut pair, remote) = bound(Setup::default());
     pair.a.post(1, write(remote), &[]);
     pair.a.post(2, read(remote), &[]);
@@ -228,7 +228,7 @@ fn a_message_of_nothing_touches_nothing() {
 }
 
 #[test]
-fn a_peer_that_does_not_know_may_invalidate_what_it_has_spent() {
+fn spent_entry_may_still_be_invalidated() {
     every_setup(|setup| {
         let (mut pair, remote) = bound(setup);
         pair.b.receive(5, &[]);
@@ -284,7 +284,7 @@ fn two(setup: Setup) -> (Pair, Pair, Remote) {
 
 /// However much of the first one's last segment has arrived, the second is refused and the first is placed in full.
 #[test]
-fn whoever_began_first_wins_at_every_split() {
+fn first_touch_wins_at_every_split() {
     for base in [Setup::default(), direct()] {
         for cut in [1, 20, 986, 1000, 1020, 1100, 1500, 2000] {
             let (mut first, mut second, remote) = two(base);
@@ -340,7 +340,7 @@ fn two_connections_race_in_threads_and_one_wins() {
 }
 
 #[test]
-fn a_connection_that_ends_in_the_last_segment_spends_the_entry() {
+fn disconnect_in_last_segment_invalidates_the_entry() {
     for reset in [false, true] {
         let (mut pair, remote) = bound(direct());
         pair.a.memory.write(0, &[1; 1500]);
@@ -358,7 +358,7 @@ fn a_connection_that_ends_in_the_last_segment_spends_the_entry() {
 
 /// A peer may put the end of a message into a segment of its own without payload (RFC 5041 §4.1).
 #[test]
-fn an_empty_last_segment_ends_in_the_entry_all_the_same() {
+fn empty_last_segment_invalidates_the_entry() {
     let setup = Setup {
         extensions: false,
         ..direct()
@@ -386,7 +386,7 @@ fn an_empty_last_segment_ends_in_the_entry_all_the_same() {
 
 /// M7: where peers may name windows only, the response to a classic read is a tagged message that ends in a window.
 #[test]
-fn the_sink_of_a_classic_read_may_be_good_for_one_answer() {
+fn one_touch_sink_takes_one_classic_read() {
     let mut pair = Pair::new(Setup {
         policy: Policy::WindowsOnly,
         extensions: false,

@@ -107,7 +107,7 @@ fn a_write_with_immediate_consumes_a_receive() {
 }
 
 #[test]
-fn a_read_scatters_into_memory_that_grants_the_peer_nothing() {
+fn read_sink_needs_only_local_write() {
     every_setup(|pair, _| {
         pair.b.memory.write(500, &pattern(4000));
         let sink = Buffer::new(&pair.a.tpt, 5000, PD, Access::LOCAL_WRITE).unwrap();
@@ -151,7 +151,7 @@ fn more_reads_than_the_depth_wait_their_turn() {
 }
 
 #[test]
-fn atomics_return_the_value_before() {
+fn atomics_return_the_previous_value() {
     every_setup(|pair, _| {
         let at = 64 - (pair.b.memory.at() % 8);
         pair.b.memory.write(at as usize, &40_u64.to_ne_bytes());
@@ -184,7 +184,7 @@ fn atomics_return_the_value_before() {
 }
 
 #[test]
-fn a_send_with_immediate_is_one_message_or_two() {
+fn send_with_immediate_takes_one_or_two_receives() {
     for (features, receives) in [(Features::SEND_IMM, 1), (Features::NONE, 2)] {
         let mut pair = Pair::new(Setup {
             features,
@@ -210,7 +210,7 @@ fn a_send_with_immediate_is_one_message_or_two() {
 }
 
 #[test]
-fn inline_data_may_be_reused_at_once_and_needs_no_region() {
+fn inline_data_may_be_reused_after_post() {
     let mut pair = Pair::roce();
     let scatter = [pair.b.sge(0, 100)];
     pair.b.receive(1, &scatter);
@@ -228,7 +228,7 @@ fn inline_data_may_be_reused_at_once_and_needs_no_region() {
 }
 
 #[test]
-fn completions_come_in_posting_order_and_unsignalled_ones_not_at_all() {
+fn signalled_requests_complete_in_posting_order() {
     let mut pair = Pair::roce();
     let (remote, immediate) = (pair.b.remote(0), None);
     let piece = [pair.a.sge(0, 2000)];
@@ -292,7 +292,7 @@ fn bind(pair: &Pair, window: Stag, access: Access) -> Bind {
 }
 
 #[test]
-fn a_window_is_bound_used_and_invalidated_by_the_peer() {
+fn peer_writes_and_invalidates_bound_window() {
     every_setup(|pair, _| {
         let window = pair.b.tpt.allocate_window(WindowType::TwoB, PD).unwrap();
         let op = SendOp::Bind(bind(pair, window, Access::REMOTE_WRITE));
@@ -324,7 +324,7 @@ fn a_window_is_bound_used_and_invalidated_by_the_peer() {
 }
 
 #[test]
-fn a_read_may_invalidate_its_sink_and_a_request_an_entry() {
+fn reads_and_requests_may_invalidate_local_stags() {
     let mut pair = Pair::roce();
     let window = pair.b.tpt.allocate_window(WindowType::TwoA, PD).unwrap();
     let bound = Stag::from_parts(window.index(), 0x5a).unwrap();
@@ -347,7 +347,7 @@ fn a_read_may_invalidate_its_sink_and_a_request_an_entry() {
 }
 
 #[test]
-fn posts_that_make_no_sense_change_nothing() {
+fn invalid_posts_are_refused_without_effect() {
     let mut pair = Pair::roce();
     let sges = vec![pair.a.sge(0, 1); 17];
     let post = |pair: &mut Pair, op, data| {
@@ -387,7 +387,7 @@ fn posts_that_make_no_sense_change_nothing() {
 }
 
 #[test]
-fn a_draining_queue_tells_when_it_is_drained_and_goes_on() {
+fn drained_queue_raises_event_and_resumes() {
     let mut pair = Pair::roce();
     let write = SendOp::Write {
         remote: pair.b.remote(0),
@@ -411,7 +411,7 @@ fn a_draining_queue_tells_when_it_is_drained_and_goes_on() {
 /// The completion of a request comes before that of the message that answers it, as did the peer's acknowledgement: programs that
 /// have one queue for both rely on that order.
 #[test]
-fn a_request_completes_before_its_answer_arrives() {
+fn send_completion_precedes_reply_completion() {
     for crc in [false, true] {
         let setup = Setup {
             crc,

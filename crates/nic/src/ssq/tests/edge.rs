@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::state::QpType;
 
 #[test]
-fn a_request_must_name_a_channel_of_this_queue() {
+fn post_to_foreign_channel_is_refused() {
     let mut world = World::new(2);
     let wr = World::wr(1, b"x");
     for number in [0, 1, 60, u32::MAX] {
@@ -28,7 +28,7 @@ fn a_request_must_name_a_channel_of_this_queue() {
 }
 
 #[test]
-fn a_channel_must_be_reliable_and_of_the_same_domain() {
+fn channel_must_be_reliable_and_same_domain() {
     let world = World::new(1);
     let other = world.ours.allocate_pd().unwrap();
     let ssq = world.ssq.number();
@@ -53,7 +53,7 @@ fn a_channel_must_be_reliable_and_of_the_same_domain() {
 }
 
 #[test]
-fn a_channel_takes_sends_from_the_shared_queue_only() {
+fn channel_refuses_direct_sends() {
     let mut world = World::new(1);
     let posted = world.pairs[0]
         .0
@@ -64,7 +64,7 @@ fn a_channel_takes_sends_from_the_shared_queue_only() {
 }
 
 #[test]
-fn a_full_queue_refuses_and_takes_again_when_a_completion_is_seen() {
+fn full_queue_accepts_posts_after_completion() {
     let small = SsqLimits {
         requests: 2,
         ..limits()
@@ -86,7 +86,7 @@ fn a_full_queue_refuses_and_takes_again_when_a_completion_is_seen() {
 }
 
 #[test]
-fn a_request_is_judged_as_its_channel_would_judge_it() {
+fn post_checks_channel_limits_and_state() {
     let world = World::new(1);
     let long = vec![0; 257];
     let posted = world.ssq.post(world.channel(0), &World::wr(0, &long));
@@ -100,7 +100,7 @@ fn a_request_is_judged_as_its_channel_would_judge_it() {
 }
 
 #[test]
-fn a_queue_with_channels_stays_and_what_they_leave_behind_completes() {
+fn queue_with_channels_cannot_be_destroyed() {
     let mut world = World::new(2);
     world.send(0, 1);
     world.send(1, 2);
@@ -123,7 +123,7 @@ fn a_queue_with_channels_stays_and_what_they_leave_behind_completes() {
 }
 
 #[test]
-fn a_destroyed_channel_leaves_the_order_of_the_others_alone() {
+fn destroyed_channel_keeps_order_of_others() {
     let mut world = World::new(3);
     for at in [0, 2] {
         world.receives(at, 2);
@@ -148,7 +148,7 @@ fn a_destroyed_channel_leaves_the_order_of_the_others_alone() {
 }
 
 #[test]
-fn a_detached_channel_takes_no_more_and_finishes_what_it_has() {
+fn detached_channel_finishes_but_accepts_no_more() {
     let mut world = World::new(2);
     world.receives(0, 2);
     world.send(0, 1);

@@ -11,7 +11,7 @@ fn pass(world: &mut World, millis: core::ops::Range<u64>) {
 }
 
 #[test]
-fn a_channel_that_does_not_complete_is_failed_after_the_limit_if_others_wait() {
+fn stalled_channel_is_failed_when_others_wait() {
     let mut world = World::new(3);
     world.receives(1, 1);
     world.receives(2, 1);
@@ -38,7 +38,7 @@ fn a_channel_that_does_not_complete_is_failed_after_the_limit_if_others_wait() {
 }
 
 #[test]
-fn a_channel_that_nobody_waits_for_is_left_alone() {
+fn stalled_channel_is_kept_when_none_waits() {
     let mut world = World::new(2);
     world.send(0, 1);
     world.send(0, 2);
@@ -51,7 +51,7 @@ fn a_channel_that_nobody_waits_for_is_left_alone() {
 }
 
 #[test]
-fn a_channel_that_cannot_begin_is_failed_and_those_behind_it_go_on() {
+fn unsendable_channel_is_failed_and_others_continue() {
     let mut world = World::narrow(2);
     world.receives(1, 1);
     world.cut(0, 0);
@@ -94,7 +94,7 @@ fn a_slow_channel_that_moves_is_never_failed() {
 }
 
 #[test]
-fn a_channel_that_was_emptied_holds_nobody_up() {
+fn reset_channel_does_not_block_others() {
     let mut world = World::new(2);
     world.receives(1, 1);
     world.send(0, 1);
@@ -113,7 +113,7 @@ fn a_channel_that_was_emptied_holds_nobody_up() {
 }
 
 #[test]
-fn what_waits_for_a_channel_that_was_emptied_is_flushed_in_its_turn() {
+fn requests_for_reset_channel_flush_in_order() {
     let window = Limits {
         sends: 1,
         ..Limits::default()
@@ -133,7 +133,7 @@ fn what_waits_for_a_channel_that_was_emptied_is_flushed_in_its_turn() {
 
 /// A channel reset by its program needs no timeout: its requests, given out or waiting, are flushed at once.
 #[test]
-fn a_channel_that_its_owner_resets_is_flushed_at_once() {
+fn modify_to_reset_flushes_the_channel() {
     let window = Limits {
         sends: 1,
         ..Limits::default()
@@ -171,7 +171,7 @@ fn a_channel_that_its_owner_resets_is_flushed_at_once() {
 
 /// Requests posted before a reset of a channel are not sent after it.
 #[test]
-fn a_channel_begins_its_next_life_without_requests_of_the_last() {
+fn reset_channel_never_sends_earlier_requests() {
     let mut world = World::narrow(2);
     world.cut(1, 0);
     // The second channel cannot start, so that requests behind it wait in the shared queue.

@@ -8,7 +8,7 @@ const POSTERS: u64 = 4;
 const EACH: u64 = 300;
 
 #[test]
-fn posters_on_several_threads_lose_nothing_and_keep_their_order() {
+fn concurrent_posters_lose_nothing_and_keep_order() {
     let wide = SsqLimits {
         requests: 32,
         ..limits()

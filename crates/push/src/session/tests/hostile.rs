@@ -82,7 +82,7 @@ proptest! {
 
     /// Nothing panics or grows without limit, and no write leaves the pools that the peer lent.
     #[test]
-    fn whatever_arrives(
+    fn arbitrary_input_stays_within_limits(
         arrangement in proptest::sample::select(&Arrangement::ALL[..]),
         inputs in prop::collection::vec(input(), 0..200),
     ) {
@@ -174,7 +174,7 @@ fn judge(output: &Output, lent: &mut Vec<Pool>, held: &mut Vec<(u32, u32)>, sess
 
 /// A peer that has used up its credit for messages is ignored, and cannot make the answers that we owe grow.
 #[test]
-fn a_peer_that_takes_no_answers_is_not_answered_for_ever() {
+fn answers_owed_to_stalled_peer_are_limited() {
     let mut session = Session::new(Settings {
         limits: limits(),
         messages: 8,

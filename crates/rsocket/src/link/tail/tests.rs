@@ -52,7 +52,7 @@ fn nothing_came(server: &Stream) {
 }
 
 #[test]
-fn a_lone_send_leaves_at_once() {
+fn lone_send_is_posted_at_once() {
     let (client, server) = pair_with(Options::default());
     for _ in 0..100 {
         client.send(b"question", Wants::default()).unwrap();
@@ -65,7 +65,7 @@ fn a_lone_send_leaves_at_once() {
 }
 
 #[test]
-fn small_sends_wait_until_completions_come() {
+fn small_sends_are_held_until_completions() {
     let (client, server) = pair_with(Options::default());
     let link = client.link().unwrap();
     pretend(&link);
@@ -83,7 +83,7 @@ fn small_sends_wait_until_completions_come() {
 }
 
 #[test]
-fn who_holds_the_flow_sees_to_the_tail_afterwards() {
+fn flow_holder_posts_tail_on_release() {
     let (client, server) = pair_with(Options::default());
     let link = client.link().unwrap();
     pretend(&link);
@@ -98,7 +98,7 @@ fn who_holds_the_flow_sees_to_the_tail_afterwards() {
 }
 
 #[test]
-fn whatever_else_leaves_takes_the_tail_along() {
+fn other_posts_flush_the_tail() {
     let large = vec![7; SMALL + 1];
     let long = vec![8; SMALL];
     type Way<'a> = (&'a str, &'a dyn Fn(&Stream));
@@ -135,7 +135,7 @@ fn whatever_else_leaves_takes_the_tail_along() {
 }
 
 #[test]
-fn a_closed_socket_has_sent_its_tail() {
+fn close_posts_the_tail() {
     let (client, server) = pair_with(Options::default());
     let link = client.link().unwrap();
     pretend(&link);
@@ -148,7 +148,7 @@ fn a_closed_socket_has_sent_its_tail() {
 }
 
 #[test]
-fn sends_of_all_sizes_arrive_in_order_though_nobody_calls_afterwards() {
+fn sends_of_all_sizes_arrive_in_order() {
     let tight = Options {
         recv_buffer: 2500,
         send_buffer: 3100,

@@ -42,7 +42,7 @@ fn with_sent(record: &Record, least: usize) -> Option<usize> {
 }
 
 #[test]
-fn a_lost_completion() {
+fn lost_completion_is_found() {
     finds("completions", |record| {
         let Some(qp) = with_sent(record, 1) else {
             return false;
@@ -53,7 +53,7 @@ fn a_lost_completion() {
 }
 
 #[test]
-fn a_doubled_completion() {
+fn doubled_completion_is_found() {
     finds("completions", |record| {
         let Some(qp) = with_sent(record, 1) else {
             return false;
@@ -65,7 +65,7 @@ fn a_doubled_completion() {
 }
 
 #[test]
-fn completions_out_of_order() {
+fn completions_out_of_order_are_found() {
     finds("completions", |record| {
         let Some(qp) = with_sent(record, 2) else {
             return false;
@@ -76,7 +76,7 @@ fn completions_out_of_order() {
 }
 
 #[test]
-fn a_failure_on_a_healthy_connection() {
+fn error_status_on_a_healthy_connection_is_found() {
     for status in [
         Status::WrFlushErr,
         Status::RetryExcErr,
@@ -103,7 +103,7 @@ fn a_failure_on_a_healthy_connection() {
 }
 
 #[test]
-fn a_refused_request_that_succeeded() {
+fn success_of_a_refused_request_is_found() {
     finds("completions", |record| {
         let acked = |qp: usize| record.qps[qp].acked;
         let sent = record.qps.iter().enumerate();
@@ -119,7 +119,7 @@ fn a_refused_request_that_succeeded() {
 }
 
 #[test]
-fn a_drain_that_was_not_told() {
+fn missing_drain_event_is_found() {
     finds("completions", |record| {
         record.qps[0].undrained = true;
         true
@@ -127,7 +127,7 @@ fn a_drain_that_was_not_told() {
 }
 
 #[test]
-fn a_receive_that_never_ended_or_ended_twice() {
+fn lost_or_doubled_receive_completion_is_found() {
     finds("receives", |record| {
         let Some(qp) = healthy(record).find(|qp| !record.qps[*qp].received.is_empty()) else {
             return false;
@@ -147,7 +147,7 @@ fn a_receive_that_never_ended_or_ended_twice() {
 }
 
 #[test]
-fn a_shared_receive_that_vanished() {
+fn lost_shared_receive_is_found() {
     finds("receives", |record| {
         let Some(left) = record.shared_left.iter_mut().find(|n| **n > 0) else {
             return false;
@@ -165,7 +165,7 @@ fn delivered(record: &Record) -> Option<(usize, usize)> {
 }
 
 #[test]
-fn a_message_delivered_twice() {
+fn message_delivered_twice_is_found() {
     finds("delivery", |record| {
         let Some((qp, at)) = delivered(record) else {
             return false;
@@ -177,7 +177,7 @@ fn a_message_delivered_twice() {
 }
 
 #[test]
-fn a_message_that_succeeded_and_never_came() {
+fn undelivered_successful_message_is_found() {
     finds("delivery", |record| {
         let Some((qp, at)) = delivered(record) else {
             return false;
@@ -188,7 +188,7 @@ fn a_message_that_succeeded_and_never_came() {
 }
 
 #[test]
-fn a_damaged_message() {
+fn damaged_message_is_found() {
     finds("delivery", |record| {
         let Some((qp, at)) = delivered(record) else {
             return false;
@@ -203,7 +203,7 @@ fn a_damaged_message() {
 
 /// Bytes that no message left, behind a message, in the memory of its receive.
 #[test]
-fn bytes_behind_a_message_that_nobody_left_there() {
+fn foreign_bytes_behind_a_message_are_found() {
     finds("delivery", |record| {
         let Some((qp, at)) = delivered(record) else {
             return false;
@@ -221,7 +221,7 @@ fn bytes_behind_a_message_that_nobody_left_there() {
 
 /// Parts of two messages, each behind a later and shorter one, then fresh bytes; and nothing else.
 #[test]
-fn what_was_left_in_a_receive_explains_only_itself() {
+fn leftovers_explain_only_earlier_messages() {
     let left: [&[u8]; 2] = [b"abcdefgh", b"ABCDEFGH"];
     for (held, good) in [
         (&b"xy\xEE\xEE\xEE\xEE"[..], true),
@@ -247,7 +247,7 @@ fn poke(record: &mut Record, slot: usize, word: u64) {
 }
 
 #[test]
-fn additions_twice_never_or_by_nobody() {
+fn wrong_fetch_add_totals_are_found() {
     let certain = |record: &Record| {
         (0..record.ops.len()).find_map(|op| match record.ops[op].kind {
             Kind::Add { counter, add } if record.is_certain(op) => Some((counter, add)),
@@ -274,7 +274,7 @@ fn additions_twice_never_or_by_nobody() {
 }
 
 #[test]
-fn a_swap_that_did_something_else() {
+fn wrong_compare_swap_result_is_found() {
     finds("atomics", |record| {
         let swap = |u: &Use| matches!(u, Use::Swap(..));
         let Some(slot) = record.slots.iter().position(|s| swap(&s.usage)) else {
@@ -286,7 +286,7 @@ fn a_swap_that_did_something_else() {
 }
 
 #[test]
-fn bytes_nobody_may_write() {
+fn writes_to_protected_bytes_are_found() {
     finds("memory", |record| {
         record.areas[0].image[0] = !FRESH;
         true
@@ -302,7 +302,7 @@ fn bytes_nobody_may_write() {
 }
 
 #[test]
-fn a_write_that_succeeded_and_is_missing() {
+fn missing_successful_write_is_found() {
     finds("memory", |record| {
         let slots = record.slots.iter();
         let target = slots.into_iter().find(|s| match s.usage {
@@ -318,7 +318,7 @@ fn a_write_that_succeeded_and_is_missing() {
 }
 
 #[test]
-fn memory_that_changed_after_it_was_taken_back() {
+fn changes_to_revoked_memory_are_found() {
     finds("memory", |record| {
         let Some(area) = record.areas.iter_mut().find(|a| a.revoked.is_some()) else {
             return false;
@@ -338,7 +338,7 @@ fn memory_that_changed_after_it_was_taken_back() {
 }
 
 #[test]
-fn leaks() {
+fn leaks_are_found() {
     finds("leaks", |record| {
         record.qps[0].left.1 = 1;
         true
@@ -354,7 +354,7 @@ fn leaks() {
 }
 
 #[test]
-fn a_completion_after_the_life_of_its_queue_pair() {
+fn completion_after_queue_pair_end_is_found() {
     finds("completions", |record| {
         let over = |q: &&mut crate::adapters::record::QueuePair| q.over.is_some();
         let Some(qp) = record.qps.iter_mut().find(over) else {
@@ -366,7 +366,7 @@ fn a_completion_after_the_life_of_its_queue_pair() {
 }
 
 #[test]
-fn a_receive_that_was_promised_to_nobody_while_somebody_waits() {
+fn unassigned_receive_with_a_waiter_is_found() {
     finds("completions", |record| {
         record.qps[0].forgotten = true;
         true
@@ -374,7 +374,7 @@ fn a_receive_that_was_promised_to_nobody_while_somebody_waits() {
 }
 
 #[test]
-fn a_sender_that_waits_and_may_not() {
+fn forbidden_rnr_wait_is_found() {
     finds("completions", |record| {
         record.qps[0].waited = true;
         true
@@ -382,7 +382,7 @@ fn a_sender_that_waits_and_may_not() {
 }
 
 #[test]
-fn a_checksum_error_without_damage() {
+fn checksum_error_without_damage_is_found() {
     finds("completions", |record| {
         let Some(qp) = with_sent(record, 1) else {
             return false;
@@ -395,7 +395,7 @@ fn a_checksum_error_without_damage() {
 }
 
 #[test]
-fn a_success_from_behind_damage() {
+fn success_behind_damage_is_found() {
     finds("damage", |record| {
         let acked = |qp: &usize| record.qps[*qp].acked && !record.qps[*qp].sent.is_empty();
         let found = healthy(record).find(acked).and_then(|qp| {
@@ -411,7 +411,7 @@ fn a_success_from_behind_damage() {
 }
 
 #[test]
-fn a_message_from_behind_damage() {
+fn message_behind_damage_is_found() {
     finds("delivery", |record| {
         let got = |qp: &usize| record.qps[*qp].reliable && !record.qps[*qp].received.is_empty();
         let Some(qp) = healthy(record).find(got) else {
@@ -430,7 +430,7 @@ fn a_message_from_behind_damage() {
 }
 
 #[test]
-fn a_limit_event_too_many_and_one_too_few() {
+fn surplus_and_missing_limit_events_are_found() {
     finds("limits", |record| {
         record.limits[0].seen += 1;
         true
@@ -446,7 +446,7 @@ fn a_limit_event_too_many_and_one_too_few() {
 }
 
 #[test]
-fn a_close_that_somebody_complains_about() {
+fn error_event_on_an_idle_close_is_found() {
     finds("closings", |record| {
         let Some(closing) = record.closings.iter_mut().find(|c| c.idle) else {
             return false;
@@ -457,7 +457,7 @@ fn a_close_that_somebody_complains_about() {
 }
 
 #[test]
-fn a_refused_swap_that_happened() {
+fn executed_but_refused_swap_is_found() {
     finds("atomics", |record| {
         let swapped = (0..record.slots.len()).find_map(|slot| match record.slots[slot].usage {
             Use::Swap(op, from, _) if record.bytes_of(slot) != from.to_ne_bytes() => Some(op),
@@ -472,7 +472,7 @@ fn a_refused_swap_that_happened() {
 }
 
 #[test]
-fn a_one_touch_window_that_was_written_twice() {
+fn second_write_through_one_touch_window_is_found() {
     finds("touches", |record| {
         let twice = |w: &usize| touches::writers(record, *w).len() > 1;
         let Some(window) = (0..record.windows.len()).find(twice) else {
@@ -508,7 +508,7 @@ fn overtaken(record: &Record) -> Option<(usize, usize, u8)> {
 }
 
 #[test]
-fn a_read_of_what_a_later_write_wrote() {
+fn read_of_a_later_write_is_found() {
     finds_in(play_with_cells, "order", |record| {
         let Some((area, at, byte)) = overtaken(record) else {
             return false;
@@ -519,7 +519,7 @@ fn a_read_of_what_a_later_write_wrote() {
 }
 
 #[test]
-fn a_write_behind_a_refused_request() {
+fn write_behind_a_refused_request_is_found() {
     finds_in(play_with_cells, "order", |record| {
         let refused = |op: usize| {
             let before = record.ops_of(record.ops[op].qp).filter(|(o, _)| *o < op);
@@ -542,7 +542,7 @@ fn a_write_behind_a_refused_request() {
 }
 
 #[test]
-fn a_message_behind_a_refused_request() {
+fn message_behind_a_refused_request_is_found() {
     finds_in(play_with_cells, "order", |record| {
         let sends_behind = |refused: usize, qp: usize| {
             let mut behind = record.ops_of(qp).filter(|(op, _)| *op > refused);

@@ -10,7 +10,7 @@ use crate::rng::Ratio;
 
 /// An iWARP sender has no copy of a message when an RNR arrives: it must not get one.
 #[test]
-fn a_message_of_an_iwarp_sender_waits_for_its_receive_and_is_not_lost() {
+fn iwarp_message_waits_for_its_receive() {
     let mut fabric = Fabric::new(6);
     let hosts = [fabric.host(), fabric.host()];
     let options = QpOptions {
@@ -71,7 +71,7 @@ fn promised_receive_is_inherited(leave: impl Fn(&mut Fabric, QpId, ConnectionId)
 }
 
 #[test]
-fn a_failed_queue_pair_leaves_its_promised_receive_to_the_next_in_line() {
+fn failed_queue_pair_passes_its_receive_on() {
     promised_receive_is_inherited(|fabric, qp, _| {
         assert!(fabric.modify(qp, QpState::Err));
         assert!(fabric.modify(qp, QpState::Err));
@@ -79,18 +79,18 @@ fn a_failed_queue_pair_leaves_its_promised_receive_to_the_next_in_line() {
 }
 
 #[test]
-fn a_queue_pair_put_back_to_reset_leaves_its_promised_receive_to_the_next_in_line() {
+fn reset_queue_pair_passes_its_receive_on() {
     promised_receive_is_inherited(|fabric, qp, _| assert!(fabric.modify(qp, QpState::Reset)));
 }
 
 #[test]
-fn a_broken_connection_leaves_its_promised_receive_to_the_next_in_line() {
+fn broken_connection_passes_its_receive_on() {
     promised_receive_is_inherited(|fabric, _, connection| fabric.reset(connection));
 }
 
 /// RC: an unreliable connection drops a message without a receive; it must not wait in the queue for one.
 #[test]
-fn an_unreliable_queue_pair_does_not_wait_for_a_shared_receive() {
+fn uc_does_not_wait_for_a_shared_receive() {
     let mut fabric = Fabric::new(8);
     let (server, client) = (fabric.host(), fabric.host());
     let srq = fabric.srq(16);
@@ -121,7 +121,7 @@ fn an_unreliable_queue_pair_does_not_wait_for_a_shared_receive() {
 
 /// RC: an unreliable connection whose stream is lost still sends.
 #[test]
-fn an_unreliable_queue_pair_does_not_notice_that_its_peer_is_gone() {
+fn uc_keeps_sending_after_connection_loss() {
     let mut fabric = Fabric::new(9);
     let hosts = [fabric.host(), fabric.host()];
     let qps = hosts.map(|h| {
@@ -143,7 +143,7 @@ fn an_unreliable_queue_pair_does_not_notice_that_its_peer_is_gone() {
 
 /// A receive that was claimed must end, on an unreliable connection too (adapter seed 543: it was lost).
 #[test]
-fn a_receive_in_bad_memory_ends_on_an_unreliable_connection() {
+fn uc_receive_in_bad_memory_completes() {
     let mut fabric = Fabric::new(10);
     let hosts = [fabric.host(), fabric.host()];
     let qps = hosts.map(|h| {
@@ -206,7 +206,7 @@ fn immediate_data_of_a_dropped_write_is_dropped() {
 
 /// A violation while a message is half received must not lose its receive (adapter seed 4482).
 #[test]
-fn a_claimed_receive_is_flushed_whatever_the_violation() {
+fn violation_flushes_the_claimed_receive() {
     let mut fabric = Fabric::new(12);
     let hosts = [fabric.host(), fabric.host()];
     let qps = hosts.map(|h| fabric.qp(h));
@@ -248,7 +248,7 @@ fn slow() -> ConnectOptions {
 
 /// What a standard peer sent before it closed is received, although the message in front waits for a receive.
 #[test]
-fn a_peer_that_closes_behind_a_waiting_message_is_heard_out() {
+fn message_sent_before_close_is_received() {
     let mut fabric = Fabric::new(13);
     let hosts = [fabric.host(), fabric.host()];
     let qps = hosts.map(|h| fabric.qp(h));
@@ -274,7 +274,7 @@ fn a_peer_that_closes_behind_a_waiting_message_is_heard_out() {
 
 /// A request that fails ends its queue pair; a read whose invalidation fails is no exception.
 #[test]
-fn a_read_that_cannot_invalidate_ends_its_queue_pair() {
+fn failed_read_invalidation_ends_the_queue_pair() {
     let mut fabric = Fabric::new(14);
     let hosts = [fabric.host(), fabric.host()];
     let qps = hosts.map(|h| fabric.qp(h));
@@ -296,7 +296,7 @@ fn a_read_that_cannot_invalidate_ends_its_queue_pair() {
 
 /// A response acknowledges what precedes its request, even if the next frame in the same bytes is damaged.
 #[test]
-fn what_was_acknowledged_before_damage_has_succeeded() {
+fn request_acknowledged_before_damage_succeeds() {
     let mut seen = 0;
     for seed in 0..200 {
         let mut fabric = Fabric::new(seed);
@@ -334,7 +334,7 @@ fn what_was_acknowledged_before_damage_has_succeeded() {
 /// A stall delays what is under way, not what arrived before it and waited for a receive: a run is not over while that can be
 /// read. Seeds 7255756 and 7312465: what looked like a forgotten request was a fabric that had stopped.
 #[test]
-fn a_stall_does_not_keep_back_what_came_before_it() {
+fn stall_does_not_delay_arrived_bytes() {
     let mut fabric = Fabric::new(8);
     let hosts = [fabric.host(), fabric.host()];
     let qps = hosts.map(|h| fabric.qp(h));

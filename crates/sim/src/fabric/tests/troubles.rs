@@ -87,7 +87,7 @@ fn write(memory: &Buffer) -> SendOp {
 }
 
 #[test]
-fn a_flipped_bit_ends_the_damaged_side_and_reaches_no_memory() {
+fn flipped_bit_ends_connection_and_reaches_no_memory() {
     let (mut struck, mut whole) = (0, 0);
     for per_mille in [100, 200, 300, 400, 500, 600, 700, 800] {
         for seed in 0..12 {
@@ -128,7 +128,7 @@ fn a_flipped_bit_ends_the_damaged_side_and_reaches_no_memory() {
 }
 
 #[test]
-fn an_emptied_queue_pair_completes_nothing_and_can_be_joined_anew() {
+fn reset_queue_pair_completes_nothing_and_reconnects() {
     let mut two = Two::new(Personality::Roce);
     two.post(1, SEND, 10);
     two.post(2, SEND, 10);
@@ -155,7 +155,7 @@ fn an_emptied_queue_pair_completes_nothing_and_can_be_joined_anew() {
 }
 
 #[test]
-fn an_iwarp_peer_of_an_emptied_queue_pair_is_flushed() {
+fn iwarp_peer_of_a_reset_qp_is_flushed() {
     let mut two = Two::new(Personality::Iwarp);
     assert!(
         !two.fabric.modify(two.qps[1], QpState::Reset),
@@ -170,7 +170,7 @@ fn an_iwarp_peer_of_an_emptied_queue_pair_is_flushed() {
 }
 
 #[test]
-fn an_idle_iwarp_pair_closes_in_peace_and_may_begin_again() {
+fn idle_iwarp_pair_closes_cleanly_and_reconnects() {
     let mut two = Two::new(Personality::Iwarp);
     two.post(1, write(&two.memory[1].clone()), 100);
     two.fabric.run();
@@ -190,7 +190,7 @@ fn an_idle_iwarp_pair_closes_in_peace_and_may_begin_again() {
 }
 
 #[test]
-fn an_iwarp_side_that_closes_with_sends_outstanding_fails() {
+fn iwarp_close_with_outstanding_requests_fails() {
     let mut two = Two::new(Personality::Iwarp);
     two.post(1, read(&two.memory[1].clone()), 100);
     assert!(two.fabric.modify(two.qps[0], QpState::Closing));
@@ -201,7 +201,7 @@ fn an_iwarp_side_that_closes_with_sends_outstanding_fails() {
 
 /// M7.
 #[test]
-fn peers_of_a_windows_only_host_reach_windows_and_no_regions() {
+fn windows_only_policy_hides_regions_from_peers() {
     let roce = Personality::Roce;
     let mut two = Two::with(Policy::WindowsOnly, roce, ConnectOptions::default());
     let theirs = two.memory[1].clone();
@@ -245,7 +245,7 @@ fn peers_of_a_windows_only_host_reach_windows_and_no_regions() {
 }
 
 #[test]
-fn an_operation_that_is_not_enabled_is_an_invalid_request() {
+fn disabled_operation_is_an_invalid_request() {
     for disabled in 0..3 {
         let mut two = Two::new(Personality::Roce);
         let theirs = two.memory[1].clone();
@@ -272,7 +272,7 @@ fn an_operation_that_is_not_enabled_is_an_invalid_request() {
 }
 
 #[test]
-fn a_sender_that_does_not_wait_for_receivers_fails_at_once() {
+fn rnr_retry_never_fails_at_once() {
     let mut connect = ConnectOptions::default();
     connect.sides[0].rnr_retry = RnrRetry::Never;
     let mut two = Two::with(Policy::Verbs, Personality::Roce, connect);
@@ -284,7 +284,7 @@ fn a_sender_that_does_not_wait_for_receivers_fails_at_once() {
 }
 
 #[test]
-fn a_shared_receive_queue_says_once_per_arming_that_it_runs_low() {
+fn srq_limit_event_is_raised_once_per_arming() {
     let mut fabric = Fabric::new(12);
     let (server, client) = (fabric.host(), fabric.host());
     let srq = fabric.srq(16);
@@ -319,7 +319,7 @@ fn a_shared_receive_queue_says_once_per_arming_that_it_runs_low() {
 }
 
 #[test]
-fn memory_of_another_domain_is_refused_on_either_side_and_to_receives() {
+fn memory_of_another_protection_domain_is_refused() {
     let abroad = Pd(2);
     let mut two = Two::new(Personality::Roce);
     let far = two
@@ -363,7 +363,7 @@ fn memory_of_another_domain_is_refused_on_either_side_and_to_receives() {
 
 /// RoCE: a draining queue pair finishes what it began, keeps what is posted, and continues where it stopped.
 #[test]
-fn a_queue_pair_drains_under_traffic_and_goes_on() {
+fn queue_pair_drains_under_traffic_and_resumes() {
     let mut connect = ConnectOptions::default();
     let travel = Duration::from_millis(1);
     connect.links[1].latency = (travel, travel);

@@ -37,7 +37,7 @@ fn open() -> Memory {
 }
 
 #[test]
-fn every_byte_inside_may_be_written_and_none_outside() {
+fn writes_outside_the_region_are_refused() {
     let mut m = open();
     for (to, len, fine) in [
         (1000, 16, true),
@@ -60,7 +60,7 @@ fn every_byte_inside_may_be_written_and_none_outside() {
 }
 
 #[test]
-fn each_reason_has_its_fault() {
+fn each_refusal_has_its_fault() {
     let m = open();
     let other = Spot {
         stag: Stag::new(0x701),
@@ -82,7 +82,7 @@ fn each_reason_has_its_fault() {
 }
 
 #[test]
-fn an_invalidated_region_is_gone_and_cannot_be_invalidated_again() {
+fn invalidated_region_refuses_access_and_invalidation() {
     let mut m = open();
     assert_eq!(m.invalidate(STAG), Ok(()));
     let bad = m.check(spot(1000), 1, Right::RemoteRead);
@@ -91,7 +91,7 @@ fn an_invalidated_region_is_gone_and_cannot_be_invalidated_again() {
 }
 
 #[test]
-fn an_atomic_returns_what_was_and_leaves_what_is() {
+fn atomic_returns_the_old_value_and_stores() {
     let mut m = open();
     let add = AtomicOp::FetchAdd { add: 1, mask: 0 };
     assert_eq!(m.atomic(spot(1008), &add), Ok(0x0101_0101_0101_0101));

@@ -137,7 +137,7 @@ mod tests {
     const C: PortAddress = PortAddress([2, 0, 0, 0, 0, 3]);
 
     #[test]
-    fn who_is_connected_stays_where_it_is() {
+    fn connected_port_keeps_its_route() {
         let now = Instant::now();
         let mut routes = Routes::new(8);
         assert_eq!(routes.learn(A, place(1), now, || 1400), Learnt::Here);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_to_be_connected_stays_for_a_while() {
+    fn pending_request_keeps_its_route_until_deadline() {
         let now = Instant::now();
         let second = Duration::from_secs(1);
         let mut routes = Routes::new(8);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_forgets_the_oldest_that_nobody_uses() {
+    fn full_table_drops_the_oldest_unused_route() {
         let now = Instant::now();
         let mut routes = Routes::new(2);
         routes.learn(A, place(1), now, || 1400);

@@ -184,7 +184,7 @@ fn connected() -> (Side, Side, Pair, Pair) {
 }
 
 #[test]
-fn private_data_goes_both_ways_and_messages_do() {
+fn private_data_and_messages_pass_both_ways() {
     let (mut host, mut unit, a, b) = connected();
     host.send(a, 100, b"to the unit");
     let wc = until([&mut host, &mut unit], |[_, unit]| unit.take_done(0));
@@ -204,7 +204,7 @@ fn private_data_goes_both_ways_and_messages_do() {
 }
 
 #[test]
-fn who_is_rejected_hears_why() {
+fn rejection_delivers_private_data() {
     let mut unit = unit();
     let mut host = host(&unit);
     let a = host.carrier.create(SMALL).unwrap();
@@ -223,7 +223,7 @@ fn who_is_rejected_hears_why() {
 }
 
 #[test]
-fn nobody_there_is_a_refusal() {
+fn connecting_without_a_listener_is_refused() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let nobody = port.local_addr().unwrap();
     drop(port);
@@ -239,7 +239,7 @@ fn nobody_there_is_a_refusal() {
 }
 
 #[test]
-fn a_write_with_immediate_takes_a_receive_and_one_without_does_not() {
+fn only_a_write_with_immediate_consumes_a_receive() {
     let (mut host, mut unit, a, b) = connected();
     assert!(host.own.write(40 * SLOT, b"first, second"));
     let (first, second) = (
@@ -271,7 +271,7 @@ fn a_write_with_immediate_takes_a_receive_and_one_without_does_not() {
 }
 
 #[test]
-fn copies_stay_within_memory() {
+fn copies_beyond_the_memory_are_refused() {
     let unit = unit();
     let len = unit.lent.len();
     assert!(unit.lent.write(len - 4, b"fits") && !unit.lent.write(len - 3, b"fits"));
@@ -282,7 +282,7 @@ fn copies_stay_within_memory() {
 }
 
 #[test]
-fn a_write_to_memory_that_is_not_lent_ends_the_pair_on_both_sides() {
+fn write_to_local_memory_ends_both_pairs() {
     let (mut host, mut unit, a, b) = connected();
     assert!(unit.own.write(0, b"untouched"));
     let place = Remote {
@@ -314,7 +314,7 @@ fn a_write_to_memory_that_is_not_lent_ends_the_pair_on_both_sides() {
 }
 
 #[test]
-fn a_request_of_our_own_that_makes_no_sense_ends_the_pair() {
+fn send_beyond_own_memory_ends_the_pair() {
     let (mut host, mut unit, a, b) = connected();
     let beyond = host.own.piece(64 * SLOT - 1, 2);
     host.carrier.post_send(a, 1000, beyond).unwrap();
@@ -325,7 +325,7 @@ fn a_request_of_our_own_that_makes_no_sense_ends_the_pair() {
 }
 
 #[test]
-fn a_slow_consumer_is_waited_for() {
+fn sends_wait_for_receives() {
     let (mut host, mut unit, a, b) = connected();
     for id in 0..12 {
         host.send(a, 100 + id, &[id as u8; 8]);
@@ -347,7 +347,7 @@ fn a_slow_consumer_is_waited_for() {
 }
 
 #[test]
-fn a_peer_that_destroys_its_pair_is_missed_after_its_last_words() {
+fn last_messages_arrive_before_the_end() {
     let (mut host, mut unit, a, b) = connected();
     for id in 0..8 {
         host.send(a, 100 + id, b"last words");
@@ -365,7 +365,7 @@ fn a_peer_that_destroys_its_pair_is_missed_after_its_last_words() {
 }
 
 #[test]
-fn what_is_posted_is_flushed_when_the_peer_leaves() {
+fn posted_receives_flush_when_the_peer_leaves() {
     let (mut host, mut unit, a, b) = connected();
     host.carrier.destroy(a);
     until([&mut unit], |[unit]| unit.take_end(b));
@@ -376,7 +376,7 @@ fn what_is_posted_is_flushed_when_the_peer_leaves() {
 }
 
 #[test]
-fn many_pairs_share_a_carrier_and_each_hears_its_own() {
+fn pairs_of_one_carrier_are_independent() {
     const MANY: usize = 60;
     let mut unit = unit();
     let mut host = host(&unit);
@@ -403,7 +403,7 @@ fn many_pairs_share_a_carrier_and_each_hears_its_own() {
 }
 
 #[test]
-fn nothing_of_a_destroyed_pair_is_told_or_placed() {
+fn destroyed_pair_reports_and_places_nothing() {
     let (mut host, mut unit, a, b) = connected();
     for id in 0..8 {
         host.send(a, 100 + id, b"unheard");
@@ -437,7 +437,7 @@ fn nothing_of_a_destroyed_pair_is_told_or_placed() {
 }
 
 #[test]
-fn numbers_do_not_come_again() {
+fn pair_numbers_are_not_reused() {
     let mut unit = unit();
     let mut seen = BTreeSet::new();
     for _ in 0..3000 {
@@ -454,7 +454,7 @@ fn numbers_do_not_come_again() {
 }
 
 #[test]
-fn no_more_is_posted_than_is_remembered() {
+fn posting_beyond_unreturned_completions_is_refused() {
     let (mut host, mut unit, a, b) = connected();
     for id in 8..16 {
         unit.receive(b, id);
@@ -478,7 +478,7 @@ fn no_more_is_posted_than_is_remembered() {
 }
 
 #[test]
-fn who_sleeps_with_the_carrier_wakes_for_its_messages_and_for_others() {
+fn sleep_wakes_for_messages_and_other_descriptors() {
     let (mut host, mut unit, a, b) = connected();
     let (tap, mut far) = UnixStream::pair().unwrap();
     let limit = Some(PATIENCE);
@@ -523,7 +523,7 @@ fn who_sleeps_with_the_carrier_wakes_for_its_messages_and_for_others() {
 
 /// On a queue that is never empty, events wait for the completions that existed, and not for ever.
 #[test]
-fn what_is_told_is_heard_on_a_queue_that_never_empties() {
+fn events_pass_a_queue_that_never_empties() {
     let mut carrier =
         IwarpCarrier::listen("127.0.0.1:0".parse().unwrap(), Config::default()).unwrap();
     carrier.note(Told::Request);

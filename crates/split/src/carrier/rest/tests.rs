@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::*;
 
 #[test]
-fn what_is_ready_is_marked_and_the_carriers_own_is_not_among_it() {
+fn poll_marks_ready_descriptors_of_the_caller() {
     let pairs: Vec<_> = (0..3).map(|_| UnixStream::pair().unwrap()).collect();
     let own = [Sleeper {
         fd: pairs[0].0.as_fd(),

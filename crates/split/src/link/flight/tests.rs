@@ -5,7 +5,7 @@ use std::thread::sleep;
 use super::*;
 
 #[test]
-fn a_short_way_takes_a_few_of_the_longest_packets() {
+fn short_path_limits_bytes_in_flight() {
     let mut flight = Flight::default();
     let mut out = 0;
     while flight.has_room() {
@@ -20,7 +20,7 @@ fn a_short_way_takes_a_few_of_the_longest_packets() {
 }
 
 #[test]
-fn many_short_packets_fit() {
+fn short_packets_stay_below_the_limit() {
     let mut flight = Flight::default();
     for slot in 0..256 {
         assert!(flight.has_room());
@@ -30,7 +30,7 @@ fn many_short_packets_fit() {
 }
 
 #[test]
-fn a_long_way_takes_more_and_the_shortest_trip_counts() {
+fn shortest_round_trip_sets_the_limit() {
     let mut flight = Flight::default();
     flight.leave(1, 100);
     sleep(Duration::from_millis(2));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_request_is_what_its_bytes_say() {
+fn request_header_is_parsed_and_emitted() {
     let bytes = [
         0x25, 0x60, 0x95, 0x13, 0, 1, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0x10, 0, 0,
         0, 2, 0,
@@ -20,7 +20,7 @@ fn a_request_is_what_its_bytes_say() {
 }
 
 #[test]
-fn commands_and_the_flags_they_may_have() {
+fn command_flags_follow_the_table() {
     let mut table = String::new();
     for kind in 0..9 {
         for flags in [0, 1, 2, 4, 8, 16, 1 << 15] {
@@ -39,13 +39,13 @@ fn commands_and_the_flags_they_may_have() {
 }
 
 #[test]
-fn an_unknown_write_still_says_how_much_follows() {
+fn unknown_write_keeps_its_payload_length() {
     let head = Head::parse(&Head::emit(1, 0x80, 9, 0, 512)).unwrap();
     assert_eq!((head.command, head.payload, head.len), (None, true, 512));
 }
 
 #[test]
-fn what_is_no_request_is_not_guessed_at() {
+fn wrong_request_magic_is_refused() {
     let mut bytes = Head::emit(0, 0, 1, 0, 512);
     bytes[3] = 0x14;
     let said = Head::parse(&bytes).unwrap_err().to_string();
@@ -56,7 +56,7 @@ fn what_is_no_request_is_not_guessed_at() {
 }
 
 #[test]
-fn replies_byte_by_byte() {
+fn reply_headers_have_the_specified_bytes() {
     let simple = ReplyHead::simple(7, Some(Errno::NoSpace));
     let expected = [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 28, 0, 0, 0, 0, 0, 0, 0, 7];
     assert_eq!(simple.as_slice(), expected);

@@ -28,7 +28,7 @@ impl Drop for Folder {
 }
 
 #[test]
-fn a_socket_is_for_its_user_and_goes_with_its_server() {
+fn socket_is_private_and_removed_on_drop() {
     let folder = Folder::new("goes");
     let door = Door::open(&folder.socket()).unwrap();
     let path = folder.0.join("socket");
@@ -47,7 +47,7 @@ fn a_socket_is_for_its_user_and_goes_with_its_server() {
 
 /// Not even between two system calls.
 #[test]
-fn a_socket_is_never_for_others() {
+fn socket_mode_is_private_from_the_start() {
     let folder = Folder::new("never");
     let path = folder.0.join("socket");
     let over = AtomicBool::new(false);
@@ -72,7 +72,7 @@ fn a_socket_is_never_for_others() {
 }
 
 #[test]
-fn a_dead_socket_gives_way_and_nothing_else_does() {
+fn only_a_dead_socket_is_replaced() {
     let folder = Folder::new("dead");
     let path = folder.0.join("socket");
     drop(UnixListener::bind(&path).unwrap());
@@ -98,7 +98,7 @@ fn a_dead_socket_gives_way_and_nothing_else_does() {
 }
 
 #[test]
-fn a_successors_socket_is_not_removed() {
+fn socket_of_a_successor_is_not_removed() {
     let folder = Folder::new("next");
     let path = folder.0.join("socket");
     let door = Door::open(&folder.socket()).unwrap();
@@ -110,7 +110,7 @@ fn a_successors_socket_is_not_removed() {
 }
 
 #[test]
-fn tcp_is_for_this_machine_only() {
+fn tcp_listens_on_loopback_only() {
     let door = Door::open(&Place::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
     assert!(matches!(door.place().unwrap(), Place::Tcp(at) if at.port() > 0));
     let said = Door::open(&Place::Tcp("0.0.0.0:0".parse().unwrap())).unwrap_err();
@@ -121,7 +121,7 @@ fn tcp_is_for_this_machine_only() {
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_a_sentence() {
+fn missing_directory_error_names_the_path() {
     let place = Place::Unix("/nonexistent/folder/socket".into());
     let said = Door::open(&place).unwrap_err().to_string();
     assert!(
@@ -132,7 +132,7 @@ fn a_folder_that_is_not_there_is_a_sentence() {
 
 /// The settings `allow` and `deny` apply to TCP clients.
 #[test]
-fn refused_sources_do_not_come_in() {
+fn denied_sources_are_not_accepted() {
     use std::io::Read;
     use std::net::TcpStream;
 

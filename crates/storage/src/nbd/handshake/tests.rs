@@ -85,7 +85,7 @@ const OLD: &[u8] = &[0, 0, 0, 0];
 const GO: Verdict = Verdict::Go { chunks: false };
 
 #[test]
-fn the_old_way_by_name_or_by_none() {
+fn export_name_accepts_the_name_or_none() {
     for name in [&b"disk"[..], b""] {
         let (verdict, out, left) = story(&[NEW, &option(1, name), b"rest"]);
         assert_eq!(verdict, Ok(Some(GO)));
@@ -100,7 +100,7 @@ fn the_old_way_by_name_or_by_none() {
 }
 
 #[test]
-fn going_tells_size_flags_and_blocks() {
+fn opt_go_reports_size_flags_and_block_sizes() {
     let (verdict, out, _) = story(&[NEW, &option(7, &choice_of("disk", &[3, 1]))]);
     assert_eq!(verdict, Ok(Some(GO)));
     let expected = [
@@ -113,7 +113,7 @@ fn going_tells_size_flags_and_blocks() {
 }
 
 #[test]
-fn asking_leaves_the_choice_open() {
+fn opt_info_leaves_the_negotiation_open() {
     let ask = option(6, &choice_of("", &[]));
     let (verdict, out, left) = story(&[NEW, &ask, &option(3, b""), &option(2, b""), b"x"]);
     assert_eq!(verdict, Ok(Some(Verdict::Abort)));
@@ -124,7 +124,7 @@ fn asking_leaves_the_choice_open() {
 }
 
 #[test]
-fn chunks_are_for_those_who_ask_first() {
+fn structured_replies_must_be_negotiated_first() {
     let (verdict, out, _) = story(&[NEW, &option(8, b""), &option(7, &choice_of("", &[]))]);
     assert_eq!(verdict, Ok(Some(Verdict::Go { chunks: true })));
     assert_eq!(answers(&out)[0], (8, 1, vec![]));
@@ -132,7 +132,7 @@ fn chunks_are_for_those_who_ask_first() {
 }
 
 #[test]
-fn what_is_unknown_or_crooked_gets_an_answer_and_another_try() {
+fn invalid_options_are_refused_and_negotiation_continues() {
     let mut crooked = choice_of("disk", &[3]);
     crooked.pop();
     let cases = [
@@ -157,7 +157,7 @@ fn what_is_unknown_or_crooked_gets_an_answer_and_another_try() {
 }
 
 #[test]
-fn whoever_cannot_be_followed_is_hung_up_on() {
+fn handshake_violations_end_the_connection() {
     let flags = 7_u32.to_be_bytes();
     assert_eq!(story(&[&flags]).0, Err(Violation::Flags(7)));
     let magic = [NEW, &[1; 8]].concat();
@@ -183,7 +183,7 @@ fn whoever_cannot_be_followed_is_hung_up_on() {
 
 proptest::proptest! {
     #[test]
-    fn no_input_makes_it_panic_or_wait_for_ever(
+    fn random_input_never_panics_or_hangs(
         input in proptest::collection::vec(proptest::num::u8::ANY, 0..200),
         kind in 0_u32..11, piece in 1_usize..50,
     ) {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_first_hole_that_fits_is_taken() {
+fn first_fitting_hole_is_allocated() {
     let mut slots = Slots::new();
     let first = slots.take(1).unwrap();
     let second = slots.take(UNIT + 1).unwrap();
@@ -17,7 +17,7 @@ fn the_first_hole_that_fits_is_taken() {
 }
 
 #[test]
-fn all_of_it_and_not_a_byte_more() {
+fn allocation_is_limited_to_the_total() {
     let mut slots = Slots::new();
     assert_eq!(slots.take(TOTAL + 1), None);
     let all = slots.take(TOTAL).unwrap();

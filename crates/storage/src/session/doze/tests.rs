@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_fixed_time_is_kept() {
+fn configured_polling_time_is_constant() {
     let time = Duration::from_micros(7);
     let mut polling = Polling::new(Some(time));
     for found in [false, true, false] {
@@ -23,7 +23,7 @@ fn skipped(polling: &mut Polling) -> u32 {
 }
 
 #[test]
-fn who_polls_in_vain_does_so_ever_more_rarely() {
+fn fruitless_polling_backs_off() {
     let mut polling = Polling::new(None);
     assert_eq!(skipped(&mut polling), 0, "it is tried at once");
     for skip in [2, 4, 8, 16, 32, 64, 64] {

@@ -119,14 +119,14 @@ fn command(pdu: &FromInitiator) -> ScsiCommand {
 }
 
 #[test]
-fn a_connection_begins_with_what_we_cannot_do() {
+fn connection_request_declares_missing_iser_features() {
     let (_link, peer) = pair(HOW);
     assert_eq!(peer.private, [0xc0, 0, 0, 0]);
 }
 
 /// RFC 7145 §9.2: the STag of the buffer, and its address as base; RFC 7143 §11.3: followed by the command.
 #[test]
-fn a_command_names_the_memory_of_its_data() {
+fn command_carries_the_stag_of_its_buffer() {
     let (mut link, mut peer) = logged_in();
     let memory = memory(&peer, 4096);
     let place = Place::new(&memory, 512);
@@ -174,7 +174,7 @@ fn a_command_names_the_memory_of_its_data() {
 }
 
 #[test]
-fn the_target_writes_and_reads_memory_by_itself() {
+fn target_moves_data_by_rdma() {
     let (mut link, mut peer) = logged_in();
     let memory = memory(&peer, 8192);
     memory.write_at(4096, &[7; 4096]).unwrap();
@@ -229,7 +229,7 @@ fn commands_wait_for_the_window() {
 
 /// A command that was not sent can be cancelled and consumes no CmdSN; one that was sent stays bound, and so does its memory, until the link ends.
 #[test]
-fn only_what_has_not_left_can_be_taken_back() {
+fn only_unsent_commands_can_be_cancelled() {
     let (mut link, mut peer) = logged_in();
     for task in 0..3 {
         plain(&mut link, task);
@@ -283,7 +283,7 @@ fn requests_wait_for_receives() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_and_the_rest_goes_on() {
+fn invalid_orders_are_refused_and_others_continue() {
     let (mut link, mut peer) = pair(HOW);
     let memory = memory(&peer, 128 << 10);
     let place = Place::new(&memory, 0);
@@ -315,7 +315,7 @@ fn what_makes_no_sense_is_refused_and_the_rest_goes_on() {
 }
 
 #[test]
-fn text_is_padded_and_its_length_said() {
+fn padded_text_keeps_its_unpadded_length() {
     let (mut link, mut peer) = pair(HOW);
     // A text request with the I bit.
     let mut bhs = [0; 48];
@@ -329,7 +329,7 @@ fn text_is_padded_and_its_length_said() {
 }
 
 #[test]
-fn tags_are_never_those_of_others() {
+fn tags_are_unique_and_expire() {
     let mut tags = Tags::default();
     let mut last = None;
     for _ in 0..70_000 {

@@ -183,7 +183,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn both_ways_see_the_same(
+    fn fast_and_slow_receive_paths_agree(
         ours in any::<bool>(),
         said in proptest::collection::vec(say(), 1..24),
         piece in 1..200_usize,
@@ -222,7 +222,7 @@ proptest! {
 }
 
 #[test]
-fn summed_or_marked_frames_go_the_long_way() {
+fn frames_with_crc_or_markers_take_slow_path() {
     use crate::startup::Role;
     use crate::testing::{agreement, settings};
     for (crc, markers) in [(true, false), (false, true)] {
@@ -235,7 +235,7 @@ fn summed_or_marked_frames_go_the_long_way() {
 }
 
 #[test]
-fn the_common_frames_go_the_short_way() {
+fn common_frames_take_the_fast_path() {
     let mut bench = Bench::verbena();
     let _ = bench.send(Message::Send {
         solicited: false,

@@ -28,7 +28,7 @@ fn request(flags: u8, revision: u8, length: u16, data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn garbage_keys_are_refused_at_their_first_wrong_byte() {
+fn wrong_key_is_refused_at_first_wrong_byte() {
     let good = request(0x40, 1, 0, b"");
     for at in 0..16 {
         let mut bad = good.clone();
@@ -43,7 +43,7 @@ fn garbage_keys_are_refused_at_their_first_wrong_byte() {
 }
 
 #[test]
-fn both_sides_initiators() {
+fn frame_of_wrong_kind_is_refused() {
     let failure = responder_refuses(b"MPA ID Rep Frame\x40\x01\0\0");
     assert!(matches!(
         failure,
@@ -58,7 +58,7 @@ fn both_sides_initiators() {
 }
 
 #[test]
-fn revisions_nobody_speaks() {
+fn unknown_revisions_are_refused() {
     for revision in [0, 3, 0x81, 0xff] {
         let failure = responder_refuses(&request(0x40, revision, 0, b""));
         let expected = StartupError::Revision { got: revision };
@@ -67,7 +67,7 @@ fn revisions_nobody_speaks() {
 }
 
 #[test]
-fn private_data_beyond_512_bytes() {
+fn private_data_beyond_512_bytes_is_refused() {
     for length in [513, 0x8000, u16::MAX] {
         let failure = responder_refuses(&request(0x40, 1, length, b""));
         let expected = matches!(
@@ -79,7 +79,7 @@ fn private_data_beyond_512_bytes() {
 }
 
 #[test]
-fn a_length_that_promises_too_much_waits_for_the_deadline() {
+fn overstated_length_waits_for_the_deadline() {
     let mut b = Endpoint::responder(Terms::default(), NOW);
     b.handle_bytes(&request(0x40, 1, 100, &[0; 99]));
     assert_eq!(b.state(), State::AwaitRequest);
@@ -88,13 +88,13 @@ fn a_length_that_promises_too_much_waits_for_the_deadline() {
 }
 
 #[test]
-fn a_length_that_promises_too_little_leaves_early_bytes() {
+fn understated_length_leaves_early_bytes() {
     let failure = responder_refuses(&request(0x40, 1, 3, b"four"));
     assert_eq!(failure, Failure::EarlyBytes(1));
 }
 
 #[test]
-fn bytes_behind_the_request_before_the_reply() {
+fn bytes_before_the_reply_are_refused() {
     // RFC 5044 §7.1.2: in the same read, and in the next one.
     let mut bytes = request(0x40, 1, 0, b"");
     bytes.extend([0; 20]);
@@ -106,7 +106,7 @@ fn bytes_behind_the_request_before_the_reply() {
 }
 
 #[test]
-fn an_enhanced_block_that_is_not_there() {
+fn missing_enhanced_block_is_refused() {
     for length in 0..4 {
         let failure = responder_refuses(&request(0x50, 2, length, &[0; 3]));
         let cut = matches!(
@@ -129,7 +129,7 @@ fn every_reserved_bit_is_ignored() {
 }
 
 #[test]
-fn a_trickle_of_single_bytes_is_taken() {
+fn request_in_single_bytes_is_accepted() {
     let mut b = Endpoint::responder(Terms::default(), NOW);
     for byte in request(0x40, 1, 512, &[9; 512]) {
         assert_eq!(b.state(), State::AwaitRequest);
@@ -139,7 +139,7 @@ fn a_trickle_of_single_bytes_is_taken() {
 }
 
 #[test]
-fn an_endless_trickle_meets_the_deadline_and_no_memory() {
+fn trickled_bytes_do_not_extend_the_deadline() {
     let mut b = Endpoint::responder(Terms::default(), NOW);
     let deadline = b.deadline().unwrap();
     for byte in request(0x40, 1, 512, &[9; 511]) {

@@ -83,7 +83,7 @@ fn caps_never_promise_more_reads_than_are_served() {
 }
 
 #[test]
-fn acknowledgements_go_out_once_and_are_heard() {
+fn acknowledgements_are_sent_once_and_processed() {
     let mut bench = Bench::verbena();
     bench
         .feed(&fpdu(tagged(Opcode::Write, 1, 0), b"abc"))
@@ -115,7 +115,7 @@ fn a_control_message_may_stand_inside_a_message() {
 }
 
 #[test]
-fn a_missing_receive_discards_until_resume_and_executes_once() {
+fn rnr_discards_requests_until_resume() {
     let mut bench = Bench::verbena();
     bench.claim = Claim::NotReady { timer: timer() };
     let mut part = untagged(Opcode::Send, 1);
@@ -210,7 +210,7 @@ fn a_response_may_follow_a_request_left_unfinished() {
 }
 
 #[test]
-fn the_sender_stops_after_its_frame_and_begins_again_at_ready() {
+fn rnr_stops_sender_and_ready_restarts_message() {
     let mut bench = Bench::verbena();
     bench.send(write(10));
     let mut outgoing = bench.stream.begin(send(5000)).unwrap();
@@ -242,7 +242,7 @@ fn the_sender_stops_after_its_frame_and_begins_again_at_ready() {
 }
 
 #[test]
-fn reads_the_peer_discarded_leave_the_book() {
+fn rnr_removes_reads_the_peer_discarded() {
     let mut bench = Bench::verbena();
     let read = Message::ReadRequest(ReadRequest {
         sink_stag: Stag::new(9),
@@ -272,7 +272,7 @@ fn reads_the_peer_discarded_leave_the_book() {
 }
 
 #[test]
-fn patience_ends() {
+fn rnr_retry_deadline_expires() {
     let mut impatient = settings();
     impatient.rnr_retry = RnrRetry::Times(1);
     let mut bench = Bench::new(&agreement(Role::Initiator, true), impatient);

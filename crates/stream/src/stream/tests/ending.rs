@@ -12,7 +12,7 @@ use crate::testing::{Bench, agreement, control, fpdu, settings, tagged, untagged
 use crate::{AccessFault, Delivery, Held, Message, Offender, Step, Violation};
 
 #[test]
-fn memory_refuses_a_write_before_it_is_placed() {
+fn refused_write_sends_ack_then_terminate() {
     let mut bench = Bench::verbena();
     bench
         .feed(&fpdu(tagged(Opcode::Write, 1, 0), b"good"))
@@ -40,7 +40,7 @@ fn memory_refuses_a_write_before_it_is_placed() {
 }
 
 #[test]
-fn a_delivered_send_that_cannot_invalidate_is_not_acknowledged() {
+fn failed_invalidate_prevents_acknowledgement() {
     let mut bench = Bench::verbena();
     let mut header = untagged(Opcode::SendInv, 1);
     header.ulp = 0x55;
@@ -64,7 +64,7 @@ fn a_delivered_send_that_cannot_invalidate_is_not_acknowledged() {
 }
 
 #[test]
-fn a_read_that_fails_late_returns_its_request_advanced() {
+fn late_read_failure_echoes_advanced_request() {
     // RFC 5040 §7.1.
     let mut bench = Bench::standard();
     let request = ReadRequest {
@@ -97,7 +97,7 @@ fn a_read_that_fails_late_returns_its_request_advanced() {
 }
 
 #[test]
-fn the_peers_terminate_is_delivered_and_ends_everything() {
+fn peer_terminate_is_delivered_and_ends_stream() {
     for extensions in [false, true] {
         let mut bench = if extensions {
             Bench::verbena()
@@ -153,7 +153,7 @@ fn a_closed_connection_is_clean_only_between_messages() {
 }
 
 #[test]
-fn an_abort_of_our_own_says_so() {
+fn local_abort_sends_its_cause() {
     let mut bench = Bench::standard();
     bench
         .stream
@@ -175,7 +175,7 @@ fn rtr_pair(kinds: RtrKinds, rtr: Rtr) -> (Bench, Bench) {
 }
 
 #[test]
-fn each_ready_to_receive_message_opens_the_gate_and_completes_nowhere() {
+fn rtr_message_opens_stream_and_completes_nothing() {
     // RFC 6581 §9.2.
     let kinds = RtrKinds {
         send: true,
@@ -219,7 +219,7 @@ fn each_ready_to_receive_message_opens_the_gate_and_completes_nowhere() {
 }
 
 #[test]
-fn another_message_than_the_agreed_one_comes_first() {
+fn first_message_must_be_the_agreed_rtr() {
     let kinds = RtrKinds {
         send: false,
         write: true,

@@ -92,7 +92,7 @@ fn frame(bench: &mut Bench, outgoing: &mut Outgoing) -> Vec<u8> {
 }
 
 #[test]
-fn a_read_before_the_bad_write_is_answered_first() {
+fn earlier_reads_are_answered_before_terminate() {
     for extensions in [true, false] {
         let mut bench = if extensions {
             Bench::verbena()
@@ -122,7 +122,7 @@ fn a_read_before_the_bad_write_is_answered_first() {
 }
 
 #[test]
-fn acknowledgements_leave_as_they_become_true() {
+fn failing_stream_acknowledges_as_reads_complete() {
     let mut bench = Bench::verbena();
     let write = fpdu(tagged(Opcode::Write, 1, 0), b"ok");
     for bytes in [&write, &read(1), &write, &read(2), &write] {
@@ -149,7 +149,7 @@ fn acknowledgements_leave_as_they_become_true() {
 }
 
 #[test]
-fn as_many_answers_as_the_depth_allows_in_order() {
+fn owed_answers_are_sent_in_order() {
     let atomic = AtomicRequest {
         op: AtomicOp::FetchAdd { add: 1, mask: 0 },
         id: 9,
@@ -196,7 +196,7 @@ fn as_many_answers_as_the_depth_allows_in_order() {
 }
 
 #[test]
-fn an_answer_under_way_is_finished_first() {
+fn started_answer_is_finished_before_terminate() {
     // Begun and not framed, framed once, framed twice.
     for framed in 0..3 {
         let mut bench = Bench::verbena();
@@ -220,7 +220,7 @@ fn an_answer_under_way_is_finished_first() {
 }
 
 #[test]
-fn a_request_of_ours_that_is_cut_open_lets_no_answer_pass() {
+fn partly_sent_request_blocks_owed_answers() {
     let ours = Message::Write {
         stag: Stag::new(1),
         to: To::new(0),
@@ -269,7 +269,7 @@ fn read_fails(bench: &mut Bench, at: usize, sent: u32) {
 }
 
 #[test]
-fn an_answer_that_fails_ends_the_stream_at_once() {
+fn failed_answer_ends_the_stream_at_once() {
     // Before its first frame and after it; two reads wait behind it and are not answered.
     for framed in [0, 1] {
         let mut bench = Bench::verbena();
@@ -291,7 +291,7 @@ fn an_answer_that_fails_ends_the_stream_at_once() {
 }
 
 #[test]
-fn an_answer_that_fails_on_a_failing_stream_is_what_the_terminate_names() {
+fn later_failed_answer_is_named_in_terminate() {
     let mut bench = Bench::verbena();
     bench.feed(&read(1)).unwrap();
     bench.feed(&read(2)).unwrap();
@@ -319,7 +319,7 @@ fn a_read_refused_on_delivery_is_not_owed() {
 }
 
 #[test]
-fn an_answer_is_the_last_word_on_its_request() {
+fn answered_read_needs_no_acknowledgement() {
     // Answered before any other call, then the stream fails: no acknowledgement is sent.
     let mut bench = Bench::verbena();
     let (_, step) = bench.stream.handle(&read(1), bench.now).unwrap();
@@ -330,7 +330,7 @@ fn an_answer_is_the_last_word_on_its_request() {
 }
 
 #[test]
-fn a_caller_may_give_the_answers_up() {
+fn caller_may_drop_owed_answers() {
     type GivesUp = fn(&mut Bench);
     let abort: GivesUp = |b| b.stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
     let drop: GivesUp = |b| b.stream.drop_answers();
@@ -360,7 +360,7 @@ fn a_caller_may_give_the_answers_up() {
 }
 
 #[test]
-fn nothing_is_owed_where_no_terminate_can_be_sent() {
+fn no_answers_are_owed_without_a_terminate() {
     let mut bench = Bench::verbena();
     bench.feed(&read(1)).unwrap();
     bench.stream.fail(Violation::CutFpdu);
@@ -370,7 +370,7 @@ fn nothing_is_owed_where_no_terminate_can_be_sent() {
 }
 
 #[test]
-fn no_answer_passes_what_opens_the_stream() {
+fn no_answer_precedes_caps_or_rtr() {
     // A hostile peer reads before this side's CAPS or ready-to-receive message was sent.
     let mut with_caps = Bench::new(&agreement(Role::Responder, true), settings());
     let caps = control(&Control::Caps(crate::testing::caps()), 1);
@@ -401,7 +401,7 @@ fn no_answer_passes_what_opens_the_stream() {
 }
 
 #[test]
-fn the_requester_learns_which_request_was_struck_at_every_split() {
+fn requester_learns_failed_request_at_every_split() {
     every_framing(|pair| {
         let reading = Message::ReadRequest(request(300));
         let mut bytes = Vec::new();
@@ -448,7 +448,7 @@ fn the_requester_learns_which_request_was_struck_at_every_split() {
 }
 
 #[test]
-fn a_failing_stream_answers_while_the_peer_discards_our_request() {
+fn failing_stream_answers_during_peer_rnr() {
     // docs/extensions.md: after RNR a response may begin although a request was left unfinished.
     let mut bench = Bench::verbena();
     bench.feed(&read(1)).unwrap();
@@ -468,7 +468,7 @@ fn a_failing_stream_answers_while_the_peer_discards_our_request() {
 }
 
 #[test]
-fn a_message_that_is_cut_open_by_the_peer_changes_nothing() {
+fn unfinished_peer_message_keeps_owed_answers() {
     let mut bench = Bench::verbena();
     bench.feed(&read(1)).unwrap();
     let open = Tagged {

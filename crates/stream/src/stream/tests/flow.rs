@@ -122,7 +122,7 @@ fn a_send_of_each_kind_consumes_one_receive() {
 }
 
 #[test]
-fn a_send_with_immediate_strips_it_from_the_payload() {
+fn send_immediate_is_stripped_from_payload() {
     for len in [0, 5, 973, 974, 975, 3000] {
         let mut pair = Pair::new(true, true, [true, false]);
         let immediate = Immediate::from_imm(0xfeed);
@@ -149,7 +149,7 @@ fn a_send_with_immediate_strips_it_from_the_payload() {
 }
 
 #[test]
-fn an_immediate_knows_the_write_before_it() {
+fn immediate_reports_length_of_preceding_write() {
     every_framing(|pair| {
         let data = Immediate::from_imm(5);
         let immediate = |solicited| Message::Immediate { solicited, data };
@@ -236,7 +236,7 @@ fn an_atomic_is_answered_once() {
 }
 
 #[test]
-fn segments_of_the_rfcs_example() {
+fn segmentation_matches_rfc_5041_example() {
     // RFC 5041 §5.2.2: 2048 bytes at MULPDU 1500 go as 1482 + 566 untagged, 1486 + 562 tagged.
     let mut settings = settings();
     settings.max_ulpdu = 1500;
@@ -264,7 +264,7 @@ fn segments_of_the_rfcs_example() {
 }
 
 #[test]
-fn a_standard_peer_may_put_a_send_inside_a_write() {
+fn standard_peer_may_interleave_send_and_write() {
     let mut bench = Bench::standard();
     let open = Tagged {
         last: false,
@@ -333,7 +333,7 @@ fn direct_placement_bypasses_the_stage() {
 }
 
 #[test]
-fn one_message_at_a_time_and_only_as_deep_as_agreed() {
+fn begin_enforces_one_message_and_read_depth() {
     let mut bench = Bench::standard();
     let write = Message::Write {
         stag: Stag::new(1),
@@ -364,7 +364,7 @@ fn one_message_at_a_time_and_only_as_deep_as_agreed() {
 }
 
 #[test]
-fn rfc_7306_is_refused_towards_a_peer_that_does_not_take_it() {
+fn rfc_7306_is_not_sent_when_unsupported() {
     let mut settings = settings();
     settings.rfc7306 = false;
     let mut bench = Bench::new(&agreement(Role::Initiator, false), settings);

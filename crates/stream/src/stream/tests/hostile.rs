@@ -27,7 +27,7 @@ fn raw(ulpdu_len: u16, rest: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn length_shorter_than_any_header() {
+fn length_shorter_than_any_header_is_refused() {
     for len in 0..14 {
         let mut bench = Bench::standard();
         let refused = bench.refuses(&raw(len, &[0xc1, 0x40]));
@@ -37,7 +37,7 @@ fn length_shorter_than_any_header() {
 }
 
 #[test]
-fn length_shorter_than_an_untagged_header() {
+fn length_below_untagged_header_is_refused() {
     for len in 14..18 {
         let mut bench = Bench::standard();
         let refused = bench.refuses(&raw(len, &[0x41; 32]));
@@ -46,7 +46,7 @@ fn length_shorter_than_an_untagged_header() {
 }
 
 #[test]
-fn length_65535_is_lawful() {
+fn length_65535_is_accepted() {
     let mut bench = Bench::standard();
     let payload = vec![7; 65535 - 14];
     let write = tagged(Opcode::Write, 1, 0);
@@ -55,7 +55,7 @@ fn length_65535_is_lawful() {
 }
 
 #[test]
-fn ddp_versions() {
+fn wrong_ddp_versions_are_refused() {
     for version in [0, 2, 3] {
         let mut bench = Bench::standard();
         let mut bytes = fpdu(tagged(Opcode::Write, 1, 0), b"x");
@@ -76,7 +76,7 @@ fn ddp_versions() {
 }
 
 #[test]
-fn rdmap_versions() {
+fn wrong_rdmap_versions_are_refused() {
     for version in [0, 2, 3] {
         let mut bench = Bench::standard();
         let mut bytes = fpdu(tagged(Opcode::Write, 1, 0), b"x");
@@ -88,7 +88,7 @@ fn rdmap_versions() {
 }
 
 #[test]
-fn opcodes_c_to_f_that_nobody_agreed_on() {
+fn extension_opcodes_are_refused_without_agreement() {
     for code in 0xc..=0xf_u8 {
         let mut bench = Bench::standard();
         let mut bytes = fpdu(untagged(Opcode::Send, 1), &[0; 16]);
@@ -100,7 +100,7 @@ fn opcodes_c_to_f_that_nobody_agreed_on() {
 }
 
 #[test]
-fn rfc_7306_towards_a_stream_that_does_not_take_it() {
+fn rfc_7306_opcodes_are_refused_when_disabled() {
     for code in 8..=0xb_u8 {
         let mut settings = crate::testing::settings();
         settings.rfc7306 = false;
@@ -113,7 +113,7 @@ fn rfc_7306_towards_a_stream_that_does_not_take_it() {
 }
 
 #[test]
-fn tagged_bit_that_contradicts_the_opcode() {
+fn tagged_bit_must_match_the_opcode() {
     let mut bench = Bench::standard();
     let mut bytes = fpdu(untagged(Opcode::Send, 1), b"0123456789");
     bytes[3] = 0x40; // RDMA Write, untagged
@@ -125,7 +125,7 @@ fn tagged_bit_that_contradicts_the_opcode() {
 }
 
 #[test]
-fn queues_that_do_not_belong_to_the_opcode() {
+fn wrong_queue_number_is_refused() {
     for qn in [1, 2, 3, 4, 5, 6, 7, 0x8000_0000, u32::MAX] {
         let mut bench = Bench::standard();
         let wrong = Untagged {
@@ -150,7 +150,7 @@ fn send(msn: u32, mo: u32, last: bool) -> Untagged {
 }
 
 #[test]
-fn message_number_gap_repeat_and_wrap() {
+fn wrong_message_numbers_are_refused() {
     for (first, wrong) in [(1, 3), (1, 1), (1, 0), (1, u32::MAX)] {
         let mut bench = Bench::standard();
         bench.feed(&fpdu(send(first, 0, true), b"ok")).unwrap();
@@ -168,7 +168,7 @@ fn message_number_gap_repeat_and_wrap() {
 }
 
 #[test]
-fn offset_beyond_overlapping_and_not_zero_at_the_start() {
+fn wrong_message_offsets_are_refused() {
     for wrong in [6, 4, 0, u32::MAX] {
         let mut bench = Bench::standard();
         bench.feed(&fpdu(send(1, 0, false), b"01234")).unwrap();
@@ -182,7 +182,7 @@ fn offset_beyond_overlapping_and_not_zero_at_the_start() {
 }
 
 #[test]
-fn a_segment_that_changes_what_its_message_is() {
+fn segment_may_not_change_the_opcode() {
     let mut bench = Bench::standard();
     bench.feed(&fpdu(send(1, 0, false), b"01234")).unwrap();
     let other = Untagged {
@@ -195,7 +195,7 @@ fn a_segment_that_changes_what_its_message_is() {
 }
 
 #[test]
-fn a_message_longer_than_its_receive() {
+fn message_longer_than_its_receive_is_refused() {
     let mut bench = Bench::standard();
     bench.claim = crate::Claim::Granted { capacity: 7 };
     bench.feed(&fpdu(send(1, 0, false), b"01234")).unwrap();
@@ -206,7 +206,7 @@ fn a_message_longer_than_its_receive() {
 }
 
 #[test]
-fn a_message_without_a_receive_at_a_standard_peer() {
+fn missing_receive_ends_a_standard_stream() {
     let mut bench = Bench::standard();
     bench.claim = crate::Claim::NotReady { timer: timer() };
     let msn = Msn::FIRST;
@@ -218,7 +218,7 @@ fn a_message_without_a_receive_at_a_standard_peer() {
 }
 
 #[test]
-fn address_and_length_that_wrap() {
+fn wrapping_write_address_is_refused() {
     let mut bench = Bench::standard();
     let to = To::new(u64::MAX - 3);
     let write = tagged(Opcode::Write, 1, to.get());
@@ -233,7 +233,7 @@ fn address_and_length_that_wrap() {
 }
 
 #[test]
-fn tagged_segments_that_do_not_continue() {
+fn discontinuous_tagged_segments_are_refused() {
     let open = Tagged {
         last: false,
         ..tagged(Opcode::Write, 1, 100)
@@ -251,7 +251,7 @@ fn tagged_segments_that_do_not_continue() {
 }
 
 #[test]
-fn one_tagged_message_inside_another() {
+fn interleaved_tagged_messages_are_refused() {
     let open = Tagged {
         last: false,
         ..tagged(Opcode::Write, 1, 100)
@@ -264,7 +264,7 @@ fn one_tagged_message_inside_another() {
 }
 
 #[test]
-fn a_read_response_nobody_asked_for() {
+fn unsolicited_read_response_is_refused() {
     let mut bench = Bench::standard();
     let unasked = Violation::Unasked(Opcode::ReadResponse);
     assert_eq!(
@@ -288,7 +288,7 @@ fn reading(size: u32) -> Bench {
 }
 
 #[test]
-fn a_read_response_longer_than_asked_or_elsewhere() {
+fn mismatched_read_response_is_refused() {
     let answer = |stag, to| tagged(Opcode::ReadResponse, stag, to);
     let too_long = reading(4).refuses(&fpdu(answer(9, 64), b"01234"));
     assert!(matches!(
@@ -315,7 +315,7 @@ fn a_read_response_longer_than_asked_or_elsewhere() {
 }
 
 #[test]
-fn read_responses_that_add_up_to_more_than_asked() {
+fn cumulative_read_response_excess_is_refused() {
     let mut bench = reading(8);
     let first = Tagged {
         last: false,
@@ -335,7 +335,7 @@ fn read_responses_that_add_up_to_more_than_asked() {
 }
 
 #[test]
-fn more_reads_than_agreed() {
+fn reads_beyond_agreed_depth_are_refused() {
     let mut bench = Bench::standard();
     let request = |msn| fpdu(untagged(Opcode::ReadRequest, msn), &[0; 28]);
     for msn in 1..=4 {
@@ -350,7 +350,7 @@ fn more_reads_than_agreed() {
 }
 
 #[test]
-fn bodies_of_the_wrong_length_and_in_pieces() {
+fn wrong_length_or_segmented_bodies_are_refused() {
     for (opcode, right) in [
         (Opcode::ReadRequest, 28),
         (Opcode::AtomicRequest, 52),
@@ -373,7 +373,7 @@ fn bodies_of_the_wrong_length_and_in_pieces() {
 }
 
 #[test]
-fn an_atomic_nobody_knows() {
+fn unknown_atomic_code_is_refused() {
     let mut bench = Bench::standard();
     let mut body = [0; 52];
     body[3] = 9;
@@ -386,14 +386,14 @@ fn an_atomic_nobody_knows() {
 }
 
 #[test]
-fn an_atomic_answer_nobody_asked_for() {
+fn unsolicited_atomic_response_is_refused() {
     let answer = AtomicResponse { id: 1, original: 0 }.emit();
     let refused = Bench::standard().refuses(&fpdu(untagged(Opcode::AtomicResponse, 1), &answer));
     assert_eq!(refused, Violation::Unasked(Opcode::AtomicResponse));
 }
 
 #[test]
-fn a_terminate_cut_at_every_byte() {
+fn truncated_terminate_is_refused_at_every_length() {
     // DDP untagged, no buffer, with the 18-byte header of the offender (RFC 5040 §4.8).
     let full = [&[0x12, 0x02, 0xc0, 0, 0, 0x40][..], &[0x41; 18]].concat();
     for len in 0..full.len() {
@@ -409,13 +409,13 @@ fn a_terminate_cut_at_every_byte() {
 }
 
 #[test]
-fn a_terminate_with_a_body_beyond_reason() {
+fn overlong_terminate_is_refused() {
     let refused = Bench::standard().refuses(&fpdu(untagged(Opcode::Terminate, 1), &[0; 300]));
     assert!(matches!(refused, Violation::BodyLength { .. }));
 }
 
 #[test]
-fn a_checksum_that_is_wrong_by_any_bit() {
+fn any_flipped_bit_fails_the_crc() {
     let mut agreement = crate::testing::agreement(crate::Role::Initiator, false);
     agreement.crc = true;
     let ulpdu = [
@@ -443,7 +443,7 @@ fn a_checksum_that_is_wrong_by_any_bit() {
 }
 
 #[test]
-fn a_marker_that_points_wrong() {
+fn wrong_marker_pointer_is_refused() {
     for crc in [false, true] {
         let mut agreement = crate::testing::agreement(crate::Role::Initiator, false);
         (agreement.crc, agreement.markers_rx) = (crc, true);
@@ -472,7 +472,7 @@ fn a_marker_that_points_wrong() {
 }
 
 #[test]
-fn our_own_peer_may_not_interleave_messages() {
+fn verbena_peer_may_not_interleave_messages() {
     let mut bench = Bench::verbena();
     let open = Tagged {
         last: false,
@@ -485,7 +485,7 @@ fn our_own_peer_may_not_interleave_messages() {
 }
 
 #[test]
-fn a_read_whose_sink_wraps() {
+fn read_with_wrapping_sink_is_refused() {
     // Its response could not be addressed (RFC 5040 §4.8: remote protection, TO wrap).
     let request = ReadRequest {
         sink_stag: Stag::new(0xaa),
@@ -530,7 +530,7 @@ fn nothing_after_a_violation_has_any_effect() {
 }
 
 #[test]
-fn a_send_with_immediate_too_short_for_it() {
+fn send_immediate_without_its_data_is_refused() {
     let opcode = Opcode::SendImm {
         solicited: false,
         invalidate: false,

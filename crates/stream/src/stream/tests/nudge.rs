@@ -42,7 +42,7 @@ fn a_silent_peer_is_sent_an_empty_write() {
 }
 
 #[test]
-fn whoever_has_spoken_is_not_nudged() {
+fn peer_that_has_sent_is_not_nudged() {
     let mut bench = bench(Role::Initiator, false);
     say(&mut bench);
     bench.feed(&fpdu(untagged(Opcode::Send, 1), b"")).unwrap();
@@ -51,7 +51,7 @@ fn whoever_has_spoken_is_not_nudged() {
 }
 
 #[test]
-fn in_the_middle_of_a_message_more_comes_anyway() {
+fn no_nudge_inside_a_message() {
     let mut bench = bench(Role::Initiator, false);
     let mut outgoing = bench.stream.begin(message(1 << 20)).unwrap();
     assert!(bench.stream.next_frame(&mut outgoing).is_some());
@@ -63,7 +63,7 @@ fn in_the_middle_of_a_message_more_comes_anyway() {
 }
 
 #[test]
-fn responders_and_our_own_kind_send_none() {
+fn responders_and_extended_streams_do_not_nudge() {
     let mut responder = bench(Role::Responder, false);
     responder
         .feed(&fpdu(untagged(Opcode::Send, 1), b""))

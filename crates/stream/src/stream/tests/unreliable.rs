@@ -47,7 +47,7 @@ fn goes_on(mut bench: Bench) {
 }
 
 #[test]
-fn in_one_segment() {
+fn overlong_single_segment_message_is_dropped() {
     let mut bench = bench(4);
     bench.feed(&fpdu(send(1, 0, true), b"01234")).unwrap();
     assert_eq!(bench.placed, [(Place::Discard, b"01234".to_vec())]);
@@ -55,7 +55,7 @@ fn in_one_segment() {
 }
 
 #[test]
-fn without_any_capacity() {
+fn zero_capacity_takes_only_empty_messages() {
     let mut overlong = bench(0);
     overlong.feed(&fpdu(send(1, 0, true), b"0")).unwrap();
     assert_eq!(overlong.placed, [(Place::Discard, b"0".to_vec())]);
@@ -70,7 +70,7 @@ fn without_any_capacity() {
 }
 
 #[test]
-fn in_several_segments_at_every_split() {
+fn overlong_segmented_message_is_dropped_at_every_split() {
     // It fits until its second segment; the third is dropped although it would fit alone.
     let segments = [
         fpdu(send(1, 0, false), b"0123"),
@@ -91,7 +91,7 @@ fn in_several_segments_at_every_split() {
 }
 
 #[test]
-fn immediate_data_in_front_is_not_counted_and_goes_with_it() {
+fn immediate_data_is_outside_receive_capacity() {
     let message = |len| Message::SendImm {
         solicited: false,
         invalidate: None,
@@ -110,7 +110,7 @@ fn immediate_data_in_front_is_not_counted_and_goes_with_it() {
 }
 
 #[test]
-fn a_standard_peer_gets_the_same() {
+fn overlong_message_from_standard_peer_is_dropped() {
     let mut bench = Bench::new(&agreement(Role::Initiator, false), unreliable());
     bench.claim = Claim::Granted { capacity: 4 };
     bench.feed(&fpdu(send(1, 0, true), b"01234")).unwrap();

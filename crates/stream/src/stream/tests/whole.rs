@@ -30,7 +30,7 @@ fn messages() -> Vec<Message> {
 }
 
 #[test]
-fn it_is_the_same_frame() {
+fn whole_gives_the_same_frame() {
     for mut long in [Bench::standard(), Bench::verbena()] {
         let mut short = long.clone();
         for message in messages() {
@@ -47,7 +47,7 @@ fn it_is_the_same_frame() {
 }
 
 #[test]
-fn what_is_not_that_simple_is_left_alone() {
+fn whole_refuses_segmented_or_special_messages() {
     let mut bench = Bench::verbena();
     let long = Message::Send {
         solicited: false,
@@ -77,7 +77,7 @@ fn what_is_not_that_simple_is_left_alone() {
 }
 
 #[test]
-fn an_acknowledgement_is_the_same_frame() {
+fn poll_ack_gives_the_same_frame() {
     let mut long = Bench::verbena();
     long.feed(&fpdu(untagged(Opcode::Send, 1), &[1; 8]))
         .unwrap();

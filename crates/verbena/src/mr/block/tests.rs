@@ -8,7 +8,7 @@ use crate::{Access, Device};
 
 /// Whatever the child drops or calls, it does not wait for threads that it does not have.
 #[test]
-fn a_child_drops_memory_that_is_in_use_and_gets_no_more() {
+fn forked_child_drops_memory_without_waiting() {
     let device = Device::open().unwrap();
     let listener = device.listen("127.0.0.1:0").unwrap();
     let connecting = device.connect(listener.local().unwrap());

@@ -32,7 +32,7 @@ fn misuse(error: Error) -> Misuse {
 
 /// The address in requests differs from the location, and every access finds the bytes.
 #[test]
-fn what_peers_and_requests_know_stays_true() {
+fn moved_memory_keeps_stag_and_addresses() {
     let [old, new] = [(), ()].map(|()| Device::open().unwrap());
     let before = old.shared_memory(LEN, Access::ALL).unwrap();
     before.write_at(100, b"left behind").unwrap();
@@ -70,7 +70,7 @@ fn what_peers_and_requests_know_stays_true() {
 
 /// M4: a registration of a part of it refers to its present location.
 #[test]
-fn a_tag_registers_where_it_lies() {
+fn tag_registers_moved_memory_at_new_location() {
     let [old, new] = [(), ()].map(|()| Device::open().unwrap());
     let before = old.pd().unwrap().shared_memory(LEN, Access::ALL).unwrap();
     before.write_at(4096, b"here").unwrap();
@@ -131,7 +131,7 @@ fn a_tag_registers_where_it_lies() {
 }
 
 #[test]
-fn what_cannot_move_says_why() {
+fn unmovable_memory_is_refused_with_reason() {
     let [old, new] = [(), ()].map(|()| Device::open().unwrap());
     let pd = old.pd().unwrap();
     let plain = pd.memory(64, Access::ALL).unwrap();

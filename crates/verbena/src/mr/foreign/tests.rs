@@ -34,7 +34,7 @@ fn write(a: &Qp, cq: &Cq, remote: Remote, data: Data<'_>) -> Status {
 }
 
 #[test]
-fn a_write_lands_there_until_the_registration_is_gone() {
+fn deregistered_memory_is_not_written() {
     let (pd, cq, a, _b) = joined();
     let bytes = Box::leak(vec![0_u8; 4096].into_boxed_slice());
     let (start, len) = (bytes.as_mut_ptr(), bytes.len());
@@ -50,7 +50,7 @@ fn a_write_lands_there_until_the_registration_is_gone() {
 }
 
 #[test]
-fn what_is_not_mapped_is_refused() {
+fn unmapped_memory_is_refused() {
     let pd = Device::with(crate::Config::default())
         .unwrap()
         .pd()
@@ -63,7 +63,7 @@ fn what_is_not_mapped_is_refused() {
 
 /// V5: work posted before the registration of unmapped memory fails with it, with the error of its side.
 #[test]
-fn what_turns_out_not_to_be_mapped_fails_the_work_that_waited() {
+fn failed_background_registration_fails_pending_work() {
     let nowhere = core::ptr::without_provenance_mut(4096);
     for remote in [false, true] {
         let (pd, cq, a, b) = joined();
@@ -84,7 +84,7 @@ fn what_turns_out_not_to_be_mapped_fails_the_work_that_waited() {
 }
 
 #[test]
-fn a_registration_that_is_done_later_can_be_dropped_before() {
+fn background_registration_can_be_dropped_early() {
     let device = Device::with(crate::Config::default()).unwrap();
     let pd = device.pd().unwrap();
     for _ in 0..50 {

@@ -27,7 +27,7 @@ fn send() -> Header {
 }
 
 #[test]
-fn first_byte_tells_the_length() {
+fn first_byte_gives_header_length() {
     for first in 0..=u8::MAX {
         let want = if first & 0x80 != 0 { 14 } else { 18 };
         assert_eq!(peek_len(first), want);
@@ -36,7 +36,7 @@ fn first_byte_tells_the_length() {
 }
 
 #[test]
-fn both_classes_both_ways() {
+fn both_classes_parse_and_emit_exactly() {
     for (header, bytes) in [
         (write(), "8140 00000007 0000000000000008"),
         (send(), "4143 00000000 00000000 00000001 00000000"),
@@ -52,7 +52,7 @@ fn both_classes_both_ways() {
 }
 
 #[test]
-fn common_questions() {
+fn header_accessors_match_fields() {
     assert!(write().is_tagged() && !write().last());
     assert!(!send().is_tagged() && send().last());
     assert_eq!(
@@ -63,7 +63,7 @@ fn common_questions() {
 }
 
 #[test]
-fn shortness_is_noticed_before_versions() {
+fn truncation_is_reported_before_versions() {
     // Both versions are wrong here, but the header is incomplete.
     for first in [0x80, 0x00] {
         let bytes = vec![first; 13];
@@ -86,7 +86,7 @@ fn shortness_is_noticed_before_versions() {
 proptest! {
     /// A parsed header emits the same bytes, but for reserved bits.
     #[test]
-    fn bytes_come_back(bytes in any::<[u8; 18]>()) {
+    fn parsed_header_emits_same_bytes(bytes in any::<[u8; 18]>()) {
         if let Ok(header) = Header::parse(&bytes) {
             let emitted = header.emit();
             prop_assert_eq!(Header::parse(&emitted), Ok(header));

@@ -17,7 +17,7 @@ fn write() -> Tagged {
 }
 
 #[test]
-fn both_ways() {
+fn parses_and_emits_exact_bytes() {
     assert_eq!(Tagged::parse(&hex(BYTES)), Ok(write()));
     assert_eq!(write().emit().as_slice(), hex(BYTES));
     let more = Tagged {
@@ -82,7 +82,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..32)) {
+    fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..32)) {
         let _ = Tagged::parse(&bytes);
     }
 }

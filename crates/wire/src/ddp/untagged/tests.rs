@@ -19,7 +19,7 @@ fn send_inv() -> Untagged {
 }
 
 #[test]
-fn both_ways() {
+fn parses_and_emits_exact_bytes() {
     assert_eq!(Untagged::parse(&hex(BYTES)), Ok(send_inv()));
     assert_eq!(send_inv().emit().as_slice(), hex(BYTES));
     let more = Untagged {
@@ -97,7 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..32)) {
+    fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..32)) {
         let _ = Untagged::parse(&bytes);
     }
 }

@@ -37,7 +37,7 @@ fn emitted(caps: &Caps) -> Vec<u8> {
 }
 
 #[test]
-fn both_ways() {
+fn parses_and_emits_exact_bytes() {
     assert_eq!(Caps::parse(&hex(BYTES)), Ok(caps()));
     assert_eq!(emitted(&caps()), hex(BYTES));
     assert_eq!(emitted(&caps()).len(), Caps::MAX_LEN);
@@ -53,13 +53,13 @@ fn both_ways() {
 }
 
 #[test]
-fn order_does_not_matter() {
+fn value_order_does_not_matter() {
     let backwards: Vec<u8> = values().into_iter().rev().flatten().collect();
     assert_eq!(Caps::parse(&backwards), Ok(caps()));
 }
 
 #[test]
-fn unknown_tags_are_skipped_wherever_they_stand() {
+fn unknown_tags_are_skipped_anywhere() {
     for at in 0..=10 {
         for unknown in [
             hex("0000"),
@@ -75,7 +75,7 @@ fn unknown_tags_are_skipped_wherever_they_stand() {
 }
 
 #[test]
-fn a_second_value_is_refused() {
+fn duplicate_value_is_refused() {
     for (i, value) in values().into_iter().enumerate() {
         let tag = i as u8 + 1;
         let mut list = hex(BYTES);
@@ -85,7 +85,7 @@ fn a_second_value_is_refused() {
 }
 
 #[test]
-fn every_mandatory_value_is_missed() {
+fn missing_mandatory_value_is_refused() {
     for i in 0..10 {
         let tag = i as u8 + 1;
         let mut list = values();
@@ -126,7 +126,7 @@ fn wrong_lengths_are_refused() {
 }
 
 #[test]
-fn a_cut_list_is_refused_except_before_optional_values() {
+fn truncated_list_needs_all_mandatory_values() {
     let bytes = hex(BYTES);
     // Without the path, and without the token before it.
     let optional = [bytes.len() - 10, bytes.len() - 10 - 18];
@@ -175,7 +175,7 @@ fn impossible_values_are_refused() {
 }
 
 #[test]
-fn an_endless_list_is_refused() {
+fn overlong_list_is_refused() {
     let mut list = hex(BYTES);
     list.resize(MAX_CONTROL_PAYLOAD, 0);
     // The zeros read as unknown, empty values; one is cut when their number is odd.
@@ -244,7 +244,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let _ = Caps::parse(&bytes);
     }
 }

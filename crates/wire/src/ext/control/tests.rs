@@ -48,7 +48,7 @@ fn messages() -> Vec<(Control, u32, &'static str)> {
 }
 
 #[test]
-fn every_kind_both_ways() {
+fn every_kind_parses_and_emits_exactly() {
     for (control, word, bytes) in messages() {
         assert_eq!(control.ulp_word(), word);
         assert_eq!(u32::from(control.kind()), word >> 24);
@@ -122,7 +122,7 @@ fn prints_one_line() {
 
 proptest! {
     #[test]
-    fn what_parses_comes_back(word: u32, bytes in proptest::collection::vec(any::<u8>(), 0..8)) {
+    fn parsed_message_round_trips(word: u32, bytes in proptest::collection::vec(any::<u8>(), 0..8)) {
         if let Ok(control) = Control::parse(word, &bytes) {
             prop_assert_eq!(control.ulp_word(), word);
             prop_assert_eq!(Control::parse(word, &payload(&control)), Ok(control));

@@ -17,7 +17,7 @@ fn call() -> Call {
 }
 
 #[test]
-fn a_call_both_ways() {
+fn call_parses_and_emits_exactly() {
     let mut bytes = hex("56625150 01 01 0000 004e2001 004e21ff");
     bytes.extend(hex("00000000000000000000ffff7f000001 0102030405060708"));
     bytes.extend([0xee; 32]);
@@ -28,7 +28,7 @@ fn a_call_both_ways() {
 }
 
 #[test]
-fn an_answer_both_ways() {
+fn answer_parses_and_emits_exactly() {
     let answer = Answer {
         nonce: 7,
         proof: NO_PROOF,
@@ -41,7 +41,7 @@ fn an_answer_both_ways() {
 }
 
 #[test]
-fn every_refusal_both_ways() {
+fn every_refusal_round_trips() {
     for reason in NoAnswer::ALL {
         let bytes = reason.emit();
         assert_eq!(NoAnswer::parse(&bytes), Ok(reason));
@@ -55,7 +55,7 @@ fn every_refusal_both_ways() {
 }
 
 #[test]
-fn a_proof_stands_before_the_private_data() {
+fn proof_precedes_the_private_data() {
     let keyed = Keyed {
         nonce: 0x0102_0304_0506_0708,
         proof: [9; 32],
@@ -76,7 +76,7 @@ fn a_proof_stands_before_the_private_data() {
 }
 
 #[test]
-fn what_is_something_else_is_refused() {
+fn invalid_messages_are_refused() {
     let good = call().emit();
     for (at, byte) in [(0, b'v'), (4, 2), (5, 2), (8, 1), (12, 0xff)] {
         let mut bad = good;
@@ -99,7 +99,7 @@ fn what_is_something_else_is_refused() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+    fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
         let _ = (Call::parse(&bytes), Answer::parse(&bytes), NoAnswer::parse(&bytes));
         let _ = Keyed::parse(&bytes);
     }

@@ -18,7 +18,7 @@ fn accepted() -> Inquiry<'static> {
 }
 
 #[test]
-fn an_answer_both_ways() {
+fn answer_parses_and_emits_exactly() {
     let mut bytes = hex("56624951 01 02 00 02 0102030405060708 004e2001 01234567");
     bytes.extend(hex("00000000000000000000ffff7f000001 6869"));
     bytes.resize(296, 0);
@@ -30,7 +30,7 @@ fn an_answer_both_ways() {
 }
 
 #[test]
-fn every_matter_both_ways() {
+fn every_matter_round_trips() {
     let longest = [7; MOST_SAID];
     for matter in [
         Matter::Question,
@@ -51,7 +51,7 @@ fn every_matter_both_ways() {
 }
 
 #[test]
-fn what_does_not_fit_is_cut() {
+fn overlong_private_data_is_truncated() {
     let long = [9; 300];
     let one = Inquiry {
         private_data: &long,
@@ -62,7 +62,7 @@ fn what_does_not_fit_is_cut() {
 }
 
 #[test]
-fn what_is_something_else_is_refused() {
+fn invalid_messages_are_refused() {
     let good = accepted().emit();
     for (at, byte) in [(0, b'v'), (4, 0), (4, 2), (5, 4), (16, 1)] {
         let mut bad = good;
@@ -77,12 +77,12 @@ fn what_is_something_else_is_refused() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+    fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         let _ = Inquiry::parse(&bytes);
     }
 
     #[test]
-    fn any_fields_are_read_or_refused(tail in proptest::collection::vec(any::<u8>(), 291)) {
+    fn parsed_fields_round_trip(tail in proptest::collection::vec(any::<u8>(), 291)) {
         let mut bytes = hex("56624951 01");
         bytes.extend(tail);
         if let Ok(one) = Inquiry::parse(&bytes) {

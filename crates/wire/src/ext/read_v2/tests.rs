@@ -6,7 +6,7 @@ use super::*;
 use crate::testing::{hex, refuses_every_prefix};
 
 #[test]
-fn both_ways() {
+fn parses_and_emits_exact_bytes() {
     let bytes = hex("00001000 12345678 00007f0000002000");
     let request = ReadV2Request {
         size: 0x1000,
@@ -24,7 +24,7 @@ fn both_ways() {
 
 proptest! {
     #[test]
-    fn every_header_is_exact(bytes in any::<[u8; 16]>()) {
+    fn any_header_bytes_round_trip(bytes in any::<[u8; 16]>()) {
         let request = ReadV2Request::parse(&bytes).expect("any 16 bytes");
         prop_assert_eq!(request.emit(), bytes);
     }

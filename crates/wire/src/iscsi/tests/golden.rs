@@ -311,7 +311,7 @@ pub(super) fn target() -> Vec<(Bhs, FromTarget)> {
 }
 
 #[test]
-fn every_kind_both_ways() {
+fn every_kind_parses_and_emits_exactly() {
     for (bytes, pdu) in initiator() {
         assert_eq!(FromInitiator::parse(&bytes), Ok(pdu), "{pdu}");
         assert_eq!(pdu.emit(), bytes, "{pdu}");
@@ -367,7 +367,7 @@ fn prints_one_line() {
 
 /// Values wider than their field: the surplus bits are not sent.
 #[test]
-fn surplus_bits_stay_here() {
+fn surplus_bits_are_not_sent() {
     let FromInitiator::ScsiCommand(command) = initiator()[1].1 else {
         unreachable!("the second row");
     };

@@ -16,7 +16,7 @@ fn bent(bytes: &Bhs, bend: impl FnOnce(&mut Bhs)) -> Bhs {
 }
 
 #[test]
-fn only_its_own_opcodes() {
+fn pdus_of_other_side_are_refused() {
     let initiators: Vec<Bhs> = initiator().into_iter().map(|(bytes, _)| bytes).collect();
     let targets: Vec<Bhs> = target().into_iter().map(|(bytes, _)| bytes).collect();
     for bytes in &targets {
@@ -45,7 +45,7 @@ fn only_its_own_opcodes() {
 
 /// RFC 7143 §11.2.1.5: only commands have additional headers.
 #[test]
-fn additional_headers_where_there_are_none() {
+fn only_commands_may_have_additional_headers() {
     for (bytes, pdu) in initiator() {
         let long = bent(&bytes, |b| b[4] = 0xff);
         match (pdu, FromInitiator::parse(&long)) {
@@ -69,7 +69,7 @@ fn additional_headers_where_there_are_none() {
 }
 
 #[test]
-fn data_where_there_is_none() {
+fn data_is_refused_where_not_allowed() {
     let bare = [
         Opcode::TaskRequest,
         Opcode::LogoutRequest,
@@ -103,7 +103,7 @@ fn data_where_there_is_none() {
 }
 
 #[test]
-fn flags_that_exclude_each_other() {
+fn contradictory_flags_are_refused() {
     // Opcode, byte 1, and whether it is valid.
     let cases: &[(u8, u8, bool)] = &[
         // A command with neither F nor W.
@@ -140,7 +140,7 @@ fn flags_that_exclude_each_other() {
 }
 
 #[test]
-fn an_r2t_asks_for_something() {
+fn empty_r2t_is_refused() {
     let bytes = bent(&target()[7].0, |b| b[44..].fill(0));
     let wrong = Malformed::IscsiR2tEmpty {
         itt: 0x1011_1213,
@@ -155,7 +155,7 @@ fn an_r2t_asks_for_something() {
 
 /// Without S there is neither status nor residual, whatever their fields contain.
 #[test]
-fn data_without_status() {
+fn data_in_without_status_has_no_residual() {
     let bytes = bent(&target()[5].0, |b| b[1] = 0x04);
     let data = DataIn::parse(&bytes).unwrap();
     assert_eq!((data.status, data.residual), (None, Residual::None));
@@ -194,7 +194,7 @@ fn a_reject_returns_the_header() {
 }
 
 #[test]
-fn values_that_are_not_known_are_kept() {
+fn unknown_values_are_kept() {
     for code in 0..=u8::MAX {
         assert_eq!(RejectReason::from_code(code).code(), code);
         assert_eq!(AsyncEvent::from_code(code).code(), code);
@@ -253,7 +253,7 @@ proptest! {
 
 /// A flipped bit is an error, gives another value, or is reserved.
 #[test]
-fn a_flip_anywhere() {
+fn flipped_bits_fail_change_or_are_reserved() {
     for (bytes, pdu) in target() {
         for bit in 0..BHS_LEN * 8 {
             let flipped = bent(&bytes, |b| b[bit / 8] ^= 0x80 >> (bit % 8));

@@ -33,7 +33,7 @@ fn heard(text: &str, pdu: impl Into<FromTarget>) {
 }
 
 #[test]
-fn login() {
+fn captured_login_parses_and_emits_exactly() {
     let security = LoginRequest {
         more: false,
         csg: Stage::Security,
@@ -121,7 +121,7 @@ fn command(itt: u32, expected_len: u32, cmd_sn: u32, cdb: Cdb) -> ScsiCommand {
 }
 
 #[test]
-fn test_unit_ready_meets_a_reset() {
+fn captured_test_unit_ready_reports_reset() {
     said(
         &format!("01810000 00000000 00010000 00000000 00000002 00000000 00000001 00000002 {ZEROS}"),
         command(2, 0, 1, Cdb::test_unit_ready()),
@@ -150,7 +150,7 @@ fn test_unit_ready_meets_a_reset() {
 }
 
 #[test]
-fn inquiry_ends_with_its_data() {
+fn captured_inquiry_ends_with_data_in_status() {
     let inquiry = ScsiCommand {
         read: true,
         ..command(4, 96, 3, Cdb::inquiry(None, 96))
@@ -181,7 +181,7 @@ fn inquiry_ends_with_its_data() {
 }
 
 #[test]
-fn a_write_waits_for_its_r2t() {
+fn captured_write_waits_for_r2t() {
     let write = ScsiCommand {
         write: true,
         ..command(8, 0x4000, 7, Cdb::write(8, 32, false))
@@ -232,7 +232,7 @@ fn a_write_waits_for_its_r2t() {
 }
 
 #[test]
-fn data_of_a_disk() {
+fn captured_disk_data_is_parsed() {
     let short = Capacity::parse10(&hex("00007fff 00000200")).unwrap();
     assert_eq!((short.blocks(), short.block_len), (Some(0x8000), 512));
     let long = format!("00000000 00007fff 00000200 00000000 {ZEROS}");
@@ -245,7 +245,7 @@ fn data_of_a_disk() {
 }
 
 #[test]
-fn control() {
+fn captured_control_pdus_parse_and_emit_exactly() {
     said(
         &format!("40800000 00000004 00000000 00000000 00000077 ffffffff 0000000a 0000000b {ZEROS}"),
         NopOut {

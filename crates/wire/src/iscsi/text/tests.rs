@@ -13,7 +13,7 @@ fn wrong(what: &'static str, at: usize) -> Malformed {
 }
 
 #[test]
-fn pairs_in_order() {
+fn pairs_are_parsed_in_order() {
     assert_eq!(pairs(b""), Ok(vec![]));
     let text = b"TargetName=iqn.a:b\0TargetAddress=127.0.0.1:13260,1\0Empty=\0";
     let expected = vec![
@@ -27,7 +27,7 @@ fn pairs_in_order() {
 }
 
 #[test]
-fn pairs_that_cannot_be_read() {
+fn malformed_pairs_are_refused() {
     let cases: [(&[u8], Malformed); 5] = [
         (b"A=b\0C=d", wrong("a pair without its final zero", 4)),
         (b"A=b\0C\0", wrong("a pair without '='", 4)),
@@ -53,7 +53,7 @@ fn pairs_that_cannot_be_read() {
 }
 
 #[test]
-fn limits() {
+fn key_and_value_lengths_are_limited() {
     let pair = |key: usize, value: usize| {
         let mut text = Vec::new();
         push(&mut text, &"k".repeat(key), &"v".repeat(value));
@@ -72,7 +72,7 @@ fn limits() {
 
 /// A value cannot introduce another pair.
 #[test]
-fn a_zero_ends_what_is_pushed() {
+fn zero_byte_ends_a_pushed_value() {
     let mut text = Vec::new();
     push(&mut text, "A", "b\0C=d");
     push(&mut text, "E", from_bool(true));
@@ -80,7 +80,7 @@ fn a_zero_ends_what_is_pushed() {
 }
 
 #[test]
-fn numbers() {
+fn numbers_are_decimal_or_hexadecimal() {
     let good = [
         ("0", 0),
         ("262144", 262_144),
@@ -119,7 +119,7 @@ fn numbers() {
 
 /// The examples of RFC 4648 §10, and their hexadecimal forms.
 #[test]
-fn binary_values() {
+fn binary_values_match_rfc_4648_examples() {
     let cases = [
         ("f", "0bZg==", "0x66"),
         ("fo", "0bZm8=", "0x666f"),
@@ -173,7 +173,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..200), text: String) {
+    fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), text: String) {
         prop_assert!(Pairs::new(&bytes).count() <= bytes.len());
         let _ = (number(&text), binary(&text), yes_no(&text));
         let _ = (binary(&format!("0x{text}")), binary(&format!("0b{text}")));

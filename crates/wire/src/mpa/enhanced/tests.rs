@@ -78,7 +78,7 @@ fn depths_end_at_fourteen_bits() {
 }
 
 #[test]
-fn prints_the_model() {
+fn prints_depths_and_rtr_kinds() {
     let block = Enhanced::parse(&hex("8080c080")).expect("a block");
     assert_eq!(block.to_string(), "ird=128 ord=128 rtr=write+read");
     let block = Enhanced::parse(&hex("3fff0001")).expect("a block");
@@ -94,7 +94,7 @@ fn short_input_is_refused() {
 proptest! {
     /// All 32 bits have a meaning, so any bytes are written back unchanged.
     #[test]
-    fn every_block_is_exact(bytes in any::<[u8; 4]>()) {
+    fn any_four_bytes_round_trip(bytes in any::<[u8; 4]>()) {
         let block = Enhanced::parse(&bytes).expect("any four bytes");
         prop_assert_eq!(block.emit(), bytes);
     }

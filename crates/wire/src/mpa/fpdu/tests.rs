@@ -90,7 +90,7 @@ fn walk(layout: &Layout, ulpdu: &[u8], frame: &[u8]) {
 }
 
 #[test]
-fn every_phase_with_lengths_around_every_boundary() {
+fn frames_match_reference_at_every_phase() {
     let short = 0..=24;
     let first = 480..=530;
     let later = [999, 1000, 1001, 1012, 1442, 1454, 1500, 2048, 8870];
@@ -102,7 +102,7 @@ fn every_phase_with_lengths_around_every_boundary() {
 }
 
 #[test]
-fn longest_frames() {
+fn longest_frames_match_reference() {
     for phase in phases() {
         check(MAX_ULPDU_WITH_MARKERS as u16, phase);
     }
@@ -123,7 +123,7 @@ fn each_body_byte_is_where_locate_says() {
 }
 
 #[test]
-fn a_run_from_any_byte_ends_at_a_marker_or_the_end() {
+fn run_ends_at_marker_or_frame_end() {
     for (len, phase) in [(1200, 8), (1200, 0), (507, 508), (3, 4), (0, 0)] {
         let layout = Layout::new(len, Phase::new(phase));
         for from in 0..layout.body_len() {
@@ -137,7 +137,7 @@ fn a_run_from_any_byte_ends_at_a_marker_or_the_end() {
 }
 
 #[test]
-fn without_markers_everything_is_in_one_piece() {
+fn frame_without_markers_is_one_run() {
     for len in (0..64).chain([1442, 65534, u16::MAX]) {
         let layout = Layout::new(len, None);
         let body = 2 + usize::from(len) + pad_len(len);
@@ -163,14 +163,14 @@ fn pads_to_words() {
 }
 
 #[test]
-fn checksum_field_is_zero_when_off_and_output_is_appended() {
+fn disabled_checksum_is_emitted_as_zero() {
     let mut out = vec![0xee];
     emit_fpdu(b"ab", None, false, &mut out);
     assert_eq!(out, [0xee, 0, 2, b'a', b'b', 0, 0, 0, 0]);
 }
 
 #[test]
-fn an_impossible_ulpdu_has_no_frame() {
+fn overlong_ulpdu_has_no_frame() {
     let mut out = Vec::new();
     let phase = Phase::new(4);
     assert_eq!(emit_fpdu(&[0; MAX_ULPDU + 1], phase, true, &mut out), phase);
@@ -178,7 +178,7 @@ fn an_impossible_ulpdu_has_no_frame() {
 }
 
 #[test]
-fn phases_are_words_below_the_spacing() {
+fn phases_are_multiples_of_four_below_512() {
     assert_eq!(Phase::new(0), Some(Phase::START));
     assert_eq!(Phase::new(508).map(Phase::get), Some(508));
     assert!(
@@ -190,7 +190,7 @@ fn phases_are_words_below_the_spacing() {
 }
 
 #[test]
-fn segment_limits() {
+fn mulpdu_matches_rfc_5044() {
     // RFC 5044 §4.5, for common segment sizes.
     let cases = [(1460, 1454, 1442), (1448, 1442, 1430), (8948, 8942, 8870)];
     for (emss, plain, marked) in cases {
@@ -220,7 +220,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn any_length_at_any_phase(len in any::<u16>(), phase in 0u16..128) {
+    fn any_length_and_phase_match_reference(len in any::<u16>(), phase in 0u16..128) {
         check(len, Phase(phase * 4));
     }
 
@@ -233,7 +233,7 @@ proptest! {
     }
 
     #[test]
-    fn a_chain_of_frames_keeps_step(lens in proptest::collection::vec(0usize..1600, 1..24)) {
+    fn frame_chain_matches_reference(lens in proptest::collection::vec(0usize..1600, 1..24)) {
         let mut naive = Naive { offset: 0 };
         let (mut want, mut got, mut phase) = (Vec::new(), Vec::new(), Some(Phase::START));
         for len in lens {

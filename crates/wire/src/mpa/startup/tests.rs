@@ -50,7 +50,7 @@ fn arrives_in_pieces(frame: &Frame<'_>) {
 }
 
 #[test]
-fn byte_at_a_time_and_with_surplus() {
+fn frame_parses_bytewise_and_with_surplus() {
     let full = [0x5a; MAX_PRIVATE_DATA];
     for kind in KINDS {
         for data in [0, 1, 252, 508, 512] {
@@ -73,7 +73,7 @@ fn keys_differ_in_one_byte() {
 }
 
 #[test]
-fn garbage_is_refused_at_its_first_byte() {
+fn wrong_key_byte_is_refused_at_once() {
     for kind in KINDS {
         let good = header(kind, 0x40, 1, 0);
         for at in 0..16 {
@@ -95,7 +95,7 @@ fn garbage_is_refused_at_its_first_byte() {
 }
 
 #[test]
-fn the_other_kind_is_told_apart() {
+fn frame_of_other_kind_is_refused() {
     for expected in KINDS {
         let other = header(expected.other(), 0x40, 1, 0);
         let want = Err(StartupError::WrongKind { expected });
@@ -106,7 +106,7 @@ fn the_other_kind_is_told_apart() {
 }
 
 #[test]
-fn revision_is_refused_as_soon_as_it_is_there() {
+fn unknown_revision_is_refused_at_once() {
     for got in (0..=u8::MAX).filter(|revision| ![1, 2].contains(revision)) {
         let bytes = header(Kind::Request, 0, got, 0);
         assert_eq!(Frame::parse(Kind::Request, &bytes[..17]), Ok(None));
@@ -117,7 +117,7 @@ fn revision_is_refused_as_soon_as_it_is_there() {
 }
 
 #[test]
-fn length_is_refused_as_soon_as_it_is_there() {
+fn overlong_private_data_is_refused_at_once() {
     for got in [513, 514, 0x0300, 0x8000, 65535] {
         for revision in [1, 2] {
             let bytes = header(Kind::Reply, 0x10, revision, got);
@@ -152,7 +152,7 @@ fn s_is_a_reserved_bit_in_revision_one() {
 }
 
 #[test]
-fn every_flag_byte_reads_and_writes() {
+fn every_flag_byte_round_trips() {
     for byte in 0..=u8::MAX {
         let mut bytes = header(Kind::Reply, byte, 2, 4);
         bytes.extend_from_slice(&block().emit());
@@ -170,7 +170,7 @@ fn every_flag_byte_reads_and_writes() {
 }
 
 #[test]
-fn a_frame_cannot_be_built_that_cannot_be_sent() {
+fn unsendable_frame_cannot_be_built() {
     let full = [0; MAX_PRIVATE_DATA + 1];
     let new = |revision, block, data| {
         Frame::new(Kind::Request, revision, Flags::default(), block, data).err()
@@ -243,7 +243,7 @@ proptest! {
 
     /// Any bytes behind a valid key: no panic, and more bytes never change the result.
     #[test]
-    fn verdicts_are_final(tail in proptest::collection::vec(any::<u8>(), 0..64)) {
+    fn more_bytes_never_change_the_verdict(tail in proptest::collection::vec(any::<u8>(), 0..64)) {
         let mut bytes = Kind::Request.key().to_vec();
         bytes.extend_from_slice(&tail);
         let mut verdict = None;

@@ -35,7 +35,7 @@ fn cmp_swap() -> AtomicRequest {
 }
 
 #[test]
-fn requests_both_ways() {
+fn requests_parse_and_emit_exactly() {
     for (text, value) in [(FETCH_ADD_BYTES, fetch_add()), (CMP_SWAP_BYTES, cmp_swap())] {
         let bytes = hex(text);
         assert_eq!(AtomicRequest::parse(&bytes), Ok(value));
@@ -45,7 +45,7 @@ fn requests_both_ways() {
 }
 
 #[test]
-fn response_both_ways() {
+fn response_parses_and_emits_exactly() {
     let bytes = hex("00000011 000000000000002a");
     let response = AtomicResponse {
         id: 0x11,
@@ -79,7 +79,7 @@ fn undefined_codes_are_refused() {
 }
 
 #[test]
-fn worked_results() {
+fn atomic_results_match_worked_examples() {
     let fetch_add = |original, add, mask| AtomicOp::FetchAdd { add, mask }.apply(original);
     assert_eq!(
         fetch_add(

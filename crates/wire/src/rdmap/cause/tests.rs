@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn every_defined_cause_comes_back() {
+fn every_defined_cause_round_trips() {
     let rdmap = RdmapError::ALL.map(Cause::Rdmap);
     let ddp = DdpError::ALL.map(Cause::Ddp);
     let llp = LlpError::ALL.map(Cause::Llp);
@@ -14,7 +14,7 @@ fn every_defined_cause_comes_back() {
 }
 
 #[test]
-fn every_triple_is_read() {
+fn every_code_triple_is_parsed() {
     for (layer, etype) in (0..16).flat_map(|layer| (0..16).map(move |etype| (layer, etype))) {
         for code in 0..=u8::MAX {
             let cause = Cause::from_codes(layer, etype, code);
@@ -27,7 +27,7 @@ fn every_triple_is_read() {
 }
 
 #[test]
-fn codes_of_the_rfcs() {
+fn cause_codes_match_the_rfcs() {
     let rdmap = [
         (1, 0x00, RdmapError::InvalidStag),
         (1, 0x01, RdmapError::Bounds),
@@ -81,7 +81,7 @@ fn a_local_catastrophe_has_any_code() {
 }
 
 #[test]
-fn words() {
+fn causes_display_layer_and_error() {
     let says = |layer, etype, code| Cause::from_codes(layer, etype, code).to_string();
     assert_eq!(says(1, 1, 0), "DDP tagged buffer: invalid STag");
     assert_eq!(says(0, 2, 6), "RDMAP remote operation: unexpected opcode");

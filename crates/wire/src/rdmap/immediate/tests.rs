@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn exactly_eight_bytes() {
+fn immediate_is_exactly_eight_bytes() {
     let data = [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88];
     assert_eq!(Immediate::parse(&data), Ok(Immediate { data }));
     assert_eq!(Immediate { data }.emit(), data);

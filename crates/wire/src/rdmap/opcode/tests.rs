@@ -23,7 +23,7 @@ fn every_byte_of_version_one_has_an_opcode() {
 }
 
 #[test]
-fn all_lists_each_once() {
+fn all_lists_each_opcode_once() {
     for (i, opcode) in Opcode::ALL.iter().enumerate() {
         assert_eq!(Opcode::parse(opcode.emit()), Ok(*opcode));
         assert!(!Opcode::ALL[..i].contains(opcode));
@@ -58,7 +58,7 @@ Control 4f 5 -----x
 ";
 
 #[test]
-fn facts() {
+fn opcode_properties_match_the_table() {
     let mut table = String::new();
     for opcode in Opcode::ALL {
         let queue = opcode.qn().map_or("-".into(), |qn| qn.to_string());

@@ -18,7 +18,7 @@ fn request() -> ReadRequest {
 }
 
 #[test]
-fn both_ways() {
+fn parses_and_emits_exact_bytes() {
     assert_eq!(ReadRequest::parse(&hex(BYTES)), Ok(request()));
     assert_eq!(request().emit().as_slice(), hex(BYTES));
     refuses_every_prefix(&hex(BYTES), ReadRequest::parse);
@@ -55,7 +55,7 @@ fn prints_one_line() {
 
 proptest! {
     #[test]
-    fn every_header_is_exact(bytes in any::<[u8; 28]>()) {
+    fn any_header_bytes_round_trip(bytes in any::<[u8; 28]>()) {
         let request = ReadRequest::parse(&bytes).expect("any 28 bytes");
         prop_assert_eq!(request.emit(), bytes);
     }

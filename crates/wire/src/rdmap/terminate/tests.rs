@@ -58,7 +58,7 @@ fn shapes(cause: Cause) -> Vec<Terminate> {
 }
 
 #[test]
-fn control_words_of_both_dialects() {
+fn control_words_match_both_dialects() {
     let ddp = |error| Cause::Ddp(error);
     let none = (None, None);
     let rows = [
@@ -96,7 +96,7 @@ fn control_words_of_both_dialects() {
 }
 
 #[test]
-fn codes_that_read_two_ways_are_settled_by_the_phase() {
+fn ambiguous_codes_are_settled_by_phase() {
     let read = |word: &str, phase| {
         let (terminate, dialect) = Terminate::parse(&hex(word), phase).expect("four bytes");
         (terminate.cause, dialect)
@@ -117,7 +117,7 @@ fn codes_that_read_two_ways_are_settled_by_the_phase() {
 }
 
 #[test]
-fn one_sensible_reading_wins_in_any_phase() {
+fn unambiguous_codes_need_no_phase() {
     let cases = [
         // siw's checksum error: RDMAP has no operation error 2.
         ("02020000", Cause::Llp(LlpError::Crc), Dialect::Siw),
@@ -173,7 +173,7 @@ fn one_sensible_reading_wins_in_any_phase() {
 }
 
 #[test]
-fn every_shape_in_both_dialects_and_cut_at_every_byte() {
+fn every_shape_round_trips_and_refuses_prefixes() {
     for terminate in shapes(Cause::Ddp(DdpError::TaggedBounds)) {
         for dialect in [Dialect::Rfc, Dialect::Siw] {
             let bytes = emitted(&terminate, dialect);
@@ -193,7 +193,7 @@ fn every_shape_in_both_dialects_and_cut_at_every_byte() {
 }
 
 #[test]
-fn a_cut_message_says_how_much_was_announced() {
+fn truncated_message_reports_announced_length() {
     let bytes = hex("1100c000 0016 c140");
     assert_eq!(
         running(&bytes),
@@ -219,7 +219,7 @@ fn reserved_bits_are_ignored() {
 }
 
 #[test]
-fn length_is_there_for_either_bit() {
+fn either_bit_implies_the_length_field() {
     for (word, header) in [("11008000", None), ("11004000", Some(tagged()))] {
         let mut bytes = hex(word);
         bytes.extend_from_slice(&46u16.to_be_bytes());
@@ -230,7 +230,7 @@ fn length_is_there_for_either_bit() {
 }
 
 #[test]
-fn a_read_request_without_its_header_is_nowhere() {
+fn read_request_needs_its_ddp_header() {
     let (got, _) = running(&hex("11002000")).expect("only the control word is announced");
     assert_eq!(got.segment, None);
     let lone = Terminate {
@@ -241,7 +241,7 @@ fn a_read_request_without_its_header_is_nowhere() {
 }
 
 #[test]
-fn a_returned_header_may_be_the_offence() {
+fn malformed_returned_header_is_kept() {
     // DDP version 3 in the returned header: kept as bytes, an error only when parsed.
     let bytes = hex("1104c000 0016 c340 0badf00d 0000000000001000");
     let (got, _) = running(&bytes).expect("a sound message");
@@ -301,7 +301,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+    fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
         for phase in PHASES {
             if let Ok((terminate, dialect)) = Terminate::parse(&bytes, phase) {
                 let again = Terminate::parse(&emitted(&terminate, dialect), phase);

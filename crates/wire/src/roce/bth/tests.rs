@@ -23,7 +23,7 @@ fn send_only() -> Bth {
 }
 
 #[test]
-fn both_ways() {
+fn parses_and_emits_exact_bytes() {
     assert_eq!(Bth::parse(&hex(BYTES)), Ok(send_only()));
     assert_eq!(send_only().emit().as_slice(), hex(BYTES));
     refuses_every_prefix(&hex(BYTES), Bth::parse);
@@ -77,7 +77,7 @@ fn each_flag_has_its_place() {
 }
 
 #[test]
-fn reserved_bits_are_ignored_and_the_version_is_not() {
+fn reserved_bits_are_ignored_version_is_checked() {
     ignores_bits(&hex(BYTES), &[(4, 0x3f), (8, 0x7f)], Bth::parse);
     for got in 1..16 {
         let mut bytes = hex(BYTES);

@@ -6,7 +6,7 @@ use super::*;
 use crate::testing::{hex, ignores_bits, refuses_every_prefix};
 
 #[test]
-fn both_ways() {
+fn parses_and_emits_exact_bytes() {
     let bytes = hex("80010000 00000001");
     let deth = Deth {
         qkey: 0x8001_0000,

@@ -14,7 +14,7 @@ const IPV6: &str = "60000000 00201140 fd000000000000000000000000000001
 const IB: &str = "0430ffff 00000011 80000105 68656c6c6f000000";
 
 #[test]
-fn check_value() {
+fn crc32_check_value_matches() {
     assert_eq!(crc32_ieee(b"123456789"), 0xcbf4_3926);
     assert_eq!(crc32_ieee(b""), 0);
     // The state after the eight bytes in front of every packet, before the final inversion.
@@ -41,7 +41,7 @@ fn unseen_bits(headers: &[u8], ib: &[u8]) -> Vec<(usize, u8)> {
 }
 
 #[test]
-fn only_the_fields_that_change_on_the_way_are_unseen() {
+fn icrc_masks_only_mutable_fields() {
     let ib = hex(IB);
     assert_eq!(
         unseen_bits(&hex(IPV4), &ib),
@@ -84,7 +84,7 @@ fn ipv4_options_move_the_udp_checksum() {
 }
 
 #[test]
-fn a_socket_user_gets_the_checksum_of_the_headers_to_come() {
+fn socket_icrc_equals_icrc_of_headers() {
     let ib = hex(IB);
     let v4 = Path {
         src: Ipv4Addr::new(192, 168, 1, 1).into(),
@@ -113,7 +113,7 @@ fn a_socket_user_gets_the_checksum_of_the_headers_to_come() {
 
 proptest! {
     #[test]
-    fn any_headers_are_survived(
+    fn arbitrary_headers_do_not_panic(
         headers in proptest::collection::vec(any::<u8>(), 0..100),
         rest in proptest::collection::vec(any::<u8>(), 0..16),
     ) {
@@ -121,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn lengths_that_no_packet_has_are_survived(len in 65_000usize..70_000) {
+    fn oversized_packets_do_not_panic(len in 65_000usize..70_000) {
         let path = Path {
             src: Ipv4Addr::LOCALHOST.into(),
             dst: Ipv4Addr::LOCALHOST.into(),

@@ -29,7 +29,7 @@ fn sealed(packet: &UdPacket<'_>) -> Vec<u8> {
 }
 
 #[test]
-fn both_ways() {
+fn parses_and_emits_exact_bytes() {
     let plain = packet(b"hello");
     let bytes = hex("6430ffff 00000011 00000005 11111111 00000022 68656c6c6f000000 01020304");
     assert_eq!(sealed(&plain), bytes);
@@ -46,7 +46,7 @@ fn both_ways() {
 }
 
 #[test]
-fn a_packet_without_room_for_its_headers_is_refused() {
+fn packet_shorter_than_headers_is_refused() {
     for immediate in [None, Some([9; 4])] {
         let bytes = sealed(&UdPacket {
             immediate,
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+    fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
         let _ = UdPacket::parse(&bytes);
     }
 }

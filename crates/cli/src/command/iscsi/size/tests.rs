@@ -3,7 +3,7 @@
 use super::{bytes, shown};
 
 #[test]
-fn sizes_are_read() {
+fn sizes_are_parsed() {
     assert_eq!(bytes("0"), Ok(0));
     assert_eq!(bytes("513"), Ok(513));
     assert_eq!(bytes("64k"), Ok(64 << 10));
@@ -16,7 +16,7 @@ fn sizes_are_read() {
 }
 
 #[test]
-fn sizes_are_shown() {
+fn sizes_are_formatted() {
     assert_eq!(shown(0), "0 B");
     assert_eq!(shown(1023), "1023 B");
     assert_eq!(shown(1024), "1 KiB");

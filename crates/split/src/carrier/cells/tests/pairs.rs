@@ -33,7 +33,7 @@ fn both_kinds_connect_and_send_both_ways() {
 }
 
 #[test]
-fn a_request_says_who_what_and_of_which_kind() {
+fn request_reports_source_private_data_and_kind() {
     for acknowledged in [true, false] {
         let mut unit = Side::unit(CellOptions::default());
         let mut host = Side::host(unit.place(), CellOptions::default());
@@ -82,7 +82,7 @@ fn a_request_says_who_what_and_of_which_kind() {
 }
 
 #[test]
-fn nobody_is_there() {
+fn connecting_to_a_closed_port_is_refused() {
     let gone = Side::unit(CellOptions::default());
     let place = gone.place();
     drop(gone);
@@ -106,7 +106,7 @@ fn nobody_is_there() {
 
 /// P7: the receiver gets immediate data apart from the data, and a write is placed at its address.
 #[test]
-fn a_write_with_immediate_data() {
+fn immediate_data_is_delivered_with_the_write() {
     for acknowledged in [true, false] {
         for len in [1_u32, 1400, 65_536, 300_000] {
             let (mut unit, mut host, _, pair) = connected(acknowledged, CellOptions::default());
@@ -136,7 +136,7 @@ fn a_write_with_immediate_data() {
 }
 
 #[test]
-fn memory_that_is_not_for_peers_refuses_them() {
+fn local_memory_refuses_remote_writes() {
     let (mut unit, mut host, served, pair) = connected(true, CellOptions::default());
     let own = unit.carrier.memory(100, Reach::Local).unwrap();
     let to = Remote {
@@ -155,7 +155,7 @@ fn memory_that_is_not_for_peers_refuses_them() {
 }
 
 #[test]
-fn what_is_destroyed_tells_its_peer_and_nobody_else() {
+fn destroyed_pair_ends_its_peer() {
     for acknowledged in [true, false] {
         let (mut unit, mut host, served, pair) = connected(acknowledged, CellOptions::default());
         host.carrier.destroy(pair);
@@ -179,7 +179,7 @@ fn what_is_destroyed_tells_its_peer_and_nobody_else() {
 
 /// Also by a pair that has nothing to send.
 #[test]
-fn a_peer_that_vanishes_is_noticed() {
+fn vanished_peer_ends_the_pair() {
     let options = CellOptions {
         retries: 4,
         patience: Duration::ZERO,
@@ -203,7 +203,7 @@ fn a_peer_that_vanishes_is_noticed() {
 }
 
 #[test]
-fn a_quiet_peer_is_not_a_dead_one() {
+fn idle_pair_stays_connected() {
     let options = CellOptions {
         retries: 2,
         connect_timeout: Duration::from_millis(10),
@@ -219,7 +219,7 @@ fn a_quiet_peer_is_not_a_dead_one() {
 }
 
 #[test]
-fn many_pairs_of_several_hosts() {
+fn many_pairs_of_several_hosts_exchange_messages() {
     const HOSTS: usize = 4;
     const PAIRS: usize = 25;
     let mut unit = Side::unit(CellOptions::default());
@@ -258,7 +258,7 @@ fn many_pairs_of_several_hosts() {
 }
 
 #[test]
-fn queues_have_their_lengths() {
+fn posting_beyond_queue_length_is_refused() {
     let (_unit, mut host, _, _) = connected(true, CellOptions::default());
     let narrow = PairOptions {
         acknowledged: true,

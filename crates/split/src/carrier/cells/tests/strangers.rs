@@ -74,7 +74,7 @@ fn proven(
 
 /// Only counters change: no request, no route, no deadline.
 #[test]
-fn a_request_without_a_cookie_leaves_nothing() {
+fn request_without_a_cookie_creates_no_state() {
     let mut unit = Side::unit(CellOptions::default());
     let stranger = UdpSocket::bind(HERE).unwrap();
     let name = PortAddress([2, 9, 9, 9, 9, 9]);
@@ -104,7 +104,7 @@ fn a_request_without_a_cookie_leaves_nothing() {
 
 /// Also from a connected peer: its address may belong to another host by now.
 #[test]
-fn a_further_request_of_a_peer_needs_a_cookie() {
+fn requests_of_connected_peers_need_a_cookie() {
     let (mut unit, mut host, _, _) = connected(true, CellOptions::default());
     let from = host.carrier.port_address();
     let ask = connect(unit.carrier.port_address(), from, 21);
@@ -151,7 +151,7 @@ fn garbage_is_counted_and_harmless() {
 
 /// The settings `allow` and `deny` apply to a unit on UDP.
 #[test]
-fn refused_sources_are_not_heard() {
+fn denied_sources_get_no_answer() {
     let mut config = verbena::Config::default();
     config.set("deny", "127.0.0.2").unwrap();
     let mut unit = Side::unit(CellOptions::default());
@@ -191,7 +191,7 @@ fn damaged_cells_of_a_peer_are_counted() {
 }
 
 #[test]
-fn nobody_takes_the_place_of_somebody_who_is_connected() {
+fn connected_port_cannot_be_taken_over() {
     let (mut unit, mut host, served, pair) = connected(true, CellOptions::default());
     let stranger = UdpSocket::bind(HERE).unwrap();
     stranger.set_nonblocking(true).unwrap();
@@ -237,7 +237,7 @@ fn nobody_takes_the_place_of_somebody_who_is_connected() {
 }
 
 #[test]
-fn a_place_that_nobody_uses_any_more_is_free() {
+fn released_port_can_connect_from_another_address() {
     let (mut unit, mut host, _, pair) = connected(true, CellOptions::default());
     crate::carrier::Carrier::destroy(&mut host.carrier, pair);
     until(&mut [&mut unit, &mut host], "ended", |sides| {
@@ -276,7 +276,7 @@ fn a_place_that_nobody_uses_any_more_is_free() {
 
 /// Above the limit of waiting requests, further ones are rejected as busy, and connected hosts are not affected.
 #[test]
-fn a_flood_of_requests_has_its_limits() {
+fn waiting_requests_are_limited() {
     let (mut unit, mut host, _, _) = connected(true, CellOptions::default());
     let stranger = UdpSocket::bind(HERE).unwrap();
     let asks: Vec<Vec<u8>> = (0..200)

@@ -10,7 +10,7 @@ const PLACE: &str = "VERBENA_TEST_UNIT";
 
 /// The process that is killed: it connects, reports that it is ready, and sleeps.
 #[test]
-fn the_one_who_is_killed() {
+fn child_waits_to_be_killed() {
     let Ok(unit) = std::env::var(PLACE) else {
         return;
     };
@@ -29,7 +29,7 @@ fn the_one_who_is_killed() {
 fn far_host(unit: &mut Side) -> (Child, Pair) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture"])
-        .arg("carrier::iwarp::tests::death::the_one_who_is_killed")
+        .arg("carrier::iwarp::tests::death::child_waits_to_be_killed")
         .env(PLACE, unit.carrier.address().unwrap().to_string())
         .stdout(Stdio::piped())
         .spawn()
@@ -50,7 +50,7 @@ fn far_host(unit: &mut Side) -> (Child, Pair) {
 }
 
 #[test]
-fn a_process_that_is_killed_is_missed() {
+fn killed_peer_ends_the_pair() {
     let mut unit = unit();
     let (mut child, b) = far_host(&mut unit);
     child.kill().unwrap();
@@ -72,7 +72,7 @@ fn stop(child: &Child) {
 }
 
 #[test]
-fn our_own_failure_is_told_although_the_peer_does_not_stir() {
+fn local_failure_is_reported_despite_stopped_peer() {
     let mut unit = unit();
     let (mut child, b) = far_host(&mut unit);
     stop(&child);
@@ -87,7 +87,7 @@ fn our_own_failure_is_told_although_the_peer_does_not_stir() {
 }
 
 #[test]
-fn a_process_that_is_killed_with_unread_bytes_resets_the_connection_and_is_missed() {
+fn peer_killed_with_unread_bytes_ends_the_pair() {
     let mut unit = unit();
     let (mut child, b) = far_host(&mut unit);
     stop(&child);

@@ -39,7 +39,7 @@ fn control(rest: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn sends_that_hold_no_pdu() {
+fn malformed_pdus_end_the_link() {
     for (bytes, words) in [
         (vec![], "0 bytes"),
         (vec![0x10; 75], "75 bytes"),
@@ -54,7 +54,7 @@ fn sends_that_hold_no_pdu() {
 }
 
 #[test]
-fn data_that_is_not_there() {
+fn missing_data_segment_ends_the_link() {
     let why = after(|peer, itt| {
         let mut response = response(itt, 1, 1, Residual::None);
         response.data_len = 21;
@@ -64,7 +64,7 @@ fn data_that_is_not_there() {
 }
 
 #[test]
-fn more_than_was_declared() {
+fn too_long_data_segment_ends_the_link() {
     let why = after(|peer, itt| {
         let mut response = response(itt, 1, 1, Residual::None);
         response.data_len = 8196;
@@ -74,7 +74,7 @@ fn more_than_was_declared() {
 }
 
 #[test]
-fn responses_to_nothing_or_twice() {
+fn unexpected_responses_end_the_link() {
     let why = after(|peer, itt| peer.respond(itt ^ 1, 1, 1, Residual::None));
     assert!(why.contains("not under way"), "{why}");
     let why = after(|peer, itt| {
@@ -85,7 +85,7 @@ fn responses_to_nothing_or_twice() {
 }
 
 #[test]
-fn statuses_out_of_their_turn() {
+fn statsn_out_of_sequence_ends_the_link() {
     let why = after(|peer, itt| {
         peer.pong(9, 4, 1);
         peer.respond(itt, 6, 1, Residual::None);
@@ -95,7 +95,7 @@ fn statuses_out_of_their_turn() {
 
 /// Memory of a session stays registered beyond its commands: the target cannot invalidate it.
 #[test]
-fn tags_cannot_be_invalidated() {
+fn target_cannot_invalidate_session_memory() {
     let (mut link, mut peer) = logged_in();
     let memory = super::memory(&peer, 4096);
     let place = Place::new(&memory, 0);
@@ -122,7 +122,7 @@ fn tags_cannot_be_invalidated() {
 }
 
 #[test]
-fn memory_that_was_not_named() {
+fn write_to_an_unknown_stag_ends_the_link() {
     let why = after(|peer, _| {
         let op = SendOp::Write {
             remote: Remote {
@@ -137,13 +137,13 @@ fn memory_that_was_not_named() {
 }
 
 #[test]
-fn a_target_that_goes() {
+fn disconnect_of_the_target_ends_the_link() {
     let why = after(|peer, _| peer.leave());
     assert!(!why.is_empty());
 }
 
 #[test]
-fn an_end_of_our_own() {
+fn local_end_fails_commands_once() {
     let (mut link, mut peer) = logged_in();
     plain(&mut link, 4);
     let itt = command(&peer.hear().1).itt;
@@ -161,7 +161,7 @@ fn an_end_of_our_own() {
 
 /// After the link has ended, memory of a lost command may be reused at once: the target cannot access it.
 #[test]
-fn memory_is_out_of_reach_after_the_end() {
+fn memory_is_inaccessible_after_the_end() {
     let (mut link, mut peer) = logged_in();
     let memory = super::memory(&peer, 512);
     let place = Place::new(&memory, 0);

@@ -50,7 +50,7 @@ fn response(itt: u32) -> Bhs {
 }
 
 #[test]
-fn reads_are_summed_in_order() {
+fn contiguous_read_data_is_summed() {
     let mut tally = Tally::new(&Terms::DEFAULT);
     assert_eq!(tally.close(&data(1, 0, 4096)).came, 4096, "in one PDU");
     assert!(tally.came(&data(1, 0, 512), 2));
@@ -63,7 +63,7 @@ fn reads_are_summed_in_order() {
 }
 
 #[test]
-fn data_twice_counts_once() {
+fn repeated_data_counts_once() {
     let mut tally = Tally::new(&Terms::DEFAULT);
     for _ in 0..2 {
         assert!(tally.came(&data(1, 0, 512), 1));
@@ -72,7 +72,7 @@ fn data_twice_counts_once() {
 }
 
 #[test]
-fn writes_begin_where_nobody_asked() {
+fn write_count_starts_after_unsolicited_data() {
     let terms = |immediate_data, initial_r2t, max_send| Terms {
         immediate_data,
         initial_r2t,
@@ -97,7 +97,7 @@ fn writes_begin_where_nobody_asked() {
 }
 
 #[test]
-fn tags_that_nobody_has_do_not_add_up() {
+fn unknown_tags_do_not_accumulate() {
     let mut tally = Tally::new(&Terms::DEFAULT);
     for tag in 0..10_000 {
         let known = tag < 3;
@@ -120,7 +120,7 @@ fn tags_that_nobody_has_do_not_add_up() {
 }
 
 #[test]
-fn numbers_at_their_ends_do_not_wrap() {
+fn counts_saturate_at_their_limits() {
     let mut tally = Tally::new(&Terms::DEFAULT);
     assert!(tally.asked(&r2t(1, Terms::DEFAULT.unasked(), u32::MAX), 1));
     assert!(tally.asked(&r2t(1, u32::MAX, u32::MAX), 1));

@@ -32,7 +32,7 @@ fn write(len: u32) -> Message {
 }
 
 #[test]
-fn control_numbers_that_cannot_be_true() {
+fn impossible_control_numbers_are_refused() {
     // One request was sent, number 0, and nothing is acknowledged.
     let (one, two, back) = (rsn(1), rsn(2), rsn(0xff_ffff));
     let rnr = |rsn| Control::Rnr {
@@ -57,7 +57,7 @@ fn control_numbers_that_cannot_be_true() {
 }
 
 #[test]
-fn refusals_and_answers_to_them_that_cannot_be_true() {
+fn impossible_rnr_ready_and_resume_are_refused() {
     // RNR for this side's request 0: the peer may now send READY(0), and nothing else about it.
     let refused = Control::Rnr {
         rsn: Rsn::ZERO,
@@ -97,7 +97,7 @@ fn refusals_and_answers_to_them_that_cannot_be_true() {
 }
 
 #[test]
-fn an_acknowledgement_of_a_message_still_under_way() {
+fn ack_of_an_unfinished_message_is_refused() {
     let mut bench = Bench::verbena();
     let mut outgoing = bench.stream.begin(write(5000)).unwrap();
     bench.stream.next_frame(&mut outgoing).unwrap();
@@ -109,7 +109,7 @@ fn an_acknowledgement_of_a_message_still_under_way() {
 }
 
 #[test]
-fn a_path_that_nobody_agreed_on() {
+fn path_without_agreement_is_refused() {
     let said = Control::Path {
         rsn: Rsn::ZERO,
         to: PathKind::Rings,
@@ -121,7 +121,7 @@ fn a_path_that_nobody_agreed_on() {
 }
 
 #[test]
-fn control_of_unknown_kind_or_with_a_wrong_body() {
+fn malformed_control_messages_are_refused() {
     let header = |word| Untagged {
         ulp: word,
         ..untagged(Opcode::Control, 2)
@@ -142,7 +142,7 @@ fn control_of_unknown_kind_or_with_a_wrong_body() {
 }
 
 #[test]
-fn anything_before_caps() {
+fn messages_before_caps_are_refused() {
     for bytes in [
         fpdu(send(1, 0, true), b"x"),
         fpdu(tagged(Opcode::Write, 1, 0), b""),
@@ -155,7 +155,7 @@ fn anything_before_caps() {
 }
 
 #[test]
-fn a_refusal_of_a_read_that_is_being_answered() {
+fn rnr_for_partly_answered_read_is_refused() {
     let mut bench = Bench::verbena();
     bench.send(Message::ReadV2Request(ReadV2Request {
         size: 8,
