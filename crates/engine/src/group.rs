@@ -56,6 +56,8 @@ pub(crate) struct Group {
     own: Weak<Group>,
     core: Arc<Core>,
     shard: Arc<Shard>,
+    /// The shard with its timer.
+    timekeeper: Arc<Shard>,
     token: u64,
     poller: Poller,
     members: RwLock<Members>,
@@ -103,11 +105,13 @@ pub(crate) struct Group {
 
 impl Group {
     pub(crate) fn new(core: &Arc<Core>) -> Result<Arc<Group>, Error> {
-        let (shard, poller) = (core.shards.pick()?, Poller::new()?);
+        let (shard, timekeeper) = (core.shards.pick()?, core.shards.timekeeper()?);
+        let poller = Poller::new()?;
         let group = Arc::new_cyclic(|own| Group {
             own: own.clone(),
             core: core.clone(),
             shard,
+            timekeeper,
             token: next_token(),
             poller,
             members: RwLock::default(),
@@ -132,14 +136,13 @@ impl Group {
             owes: AtomicBool::new(false),
             asking: Mutex::default(),
         });
-        group.shard.serve(group.token, group.clone())?;
-        let watched = group
-            .shard
-            .watch(&group.poller, group.token, Interest::READ_ONCE);
-        if let Err(error) = watched {
-            group.shard.forget(group.token);
-            return Err(error.into());
-        }
+        let watched = || -> Result<(), Error> {
+            group.timekeeper.serve(group.token, group.clone())?;
+            group.shard.serve(group.token, group.clone())?;
+            let interest = Interest::READ_ONCE;
+            Ok(group.shard.watch(&group.poller, group.token, interest)?)
+        };
+        watched().inspect_err(|_| group.forget())?;
         Ok(group)
     }
 
@@ -177,7 +180,7 @@ impl Group {
             self.absence.begin();
             borrowed::add(&self.own);
             self.lent.store(true, Ordering::SeqCst);
-            self.time(now);
+            self.time_borrower(now);
             self.boxes.follow(&self.lent);
             self.serve_polling(now);
             self.boxes.poll(&self.core);
@@ -203,10 +206,18 @@ impl Group {
     }
 
     /// Sets the timer that checks on the polling thread, unless it is set.
-    fn time(&self, now: Time) {
+    fn time_borrower(&self, now: Time) {
+        self.time(now, self.core.config.lend_time * self.trust.times());
+    }
+
+    /// Sets the timer, unless it is set, to the multiple of `lend_time` that is nearest to `after`: the timers of several groups expire
+    /// together.
+    fn time(&self, now: Time, after: Duration) {
         if !self.timed.swap(true, Ordering::SeqCst) {
-            let while_away = self.core.config.lend_time * self.trust.times();
-            self.shard.at(now + while_away, self.token);
+            let unit = u64::try_from(self.core.config.lend_time.as_nanos()).unwrap_or(u64::MAX);
+            let when = (now + after).nanos().saturating_add(unit / 2);
+            let when = Time::from_nanos(when - when % unit);
+            self.timekeeper.at(when, self.token);
         }
     }
 
@@ -328,7 +339,12 @@ impl Group {
     /// The queue was destroyed.
     pub(crate) fn retire(&self) {
         self.shard.unwatch(&self.poller);
+        self.forget();
+    }
+
+    fn forget(&self) {
         self.shard.forget(self.token);
+        self.timekeeper.forget(self.token);
     }
 }
 
@@ -352,7 +368,7 @@ impl Served for Group {
             // A sleeping borrower serves the group and sets the timer when it wakes; while it wakes often, this timer is kept instead.
             if active || self.lent.load(Ordering::SeqCst) {
                 self.trust.grow();
-                self.time(now);
+                self.time_borrower(now);
             }
             return;
         }
@@ -379,7 +395,7 @@ impl Served for Group {
         }
         // Still lent, or again.
         if self.lent.load(Ordering::SeqCst) || self.loan.is_held() {
-            self.time(now);
+            self.time_borrower(now);
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 
@@ -86,7 +86,10 @@ impl Shards {
 
     /// The next shard, round robin.
     pub(crate) fn pick(&self) -> Result<Arc<Shard>, Error> {
-        let at = self.next.fetch_add(1, Ordering::Relaxed) % self.all.len();
+        self.get(self.next.fetch_add(1, Ordering::Relaxed) % self.all.len())
+    }
+
+    fn get(&self, at: usize) -> Result<Arc<Shard>, Error> {
         let slot = &self.all[at];
         if let Some(shard) = slot.get() {
             return Ok(shard.clone());
@@ -100,6 +103,12 @@ impl Shards {
         }
         let shard = Shard::start(at, self.home.clone())?;
         Ok(slot.get_or_init(|| shard).clone())
+    }
+
+    /// The shard whose timers check on polling threads: with one for all groups, a thread that polls many queues causes one wake-up for each
+    /// interval instead of one per queue.
+    pub(crate) fn timekeeper(&self) -> Result<Arc<Shard>, Error> {
+        self.get(0)
     }
 
     /// Ends all threads and drops everything they serve.
@@ -133,6 +142,8 @@ pub(crate) struct Shard {
     timers: Mutex<Timers>,
     stopping: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// The thread's id in the kernel; 0 until it runs.
+    thread_id: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -151,10 +162,12 @@ impl Shard {
             timers: Mutex::default(),
             stopping: AtomicBool::new(false),
             thread: Mutex::new(None),
+            thread_id: AtomicU32::new(0),
         });
         shard.poller.add(&shard.bell, BELL, Interest::READ)?;
         let ours = shard.clone();
         let thread = sys::spawn(&format!("verbena-{number}"), move || {
+            ours.thread_id.store(sys::thread_id(), Ordering::Relaxed);
             // A program that spins on memory never yields: this thread must preempt it. If this fails, the thread only runs later.
             let _ = sys::be_prompt();
             let core = || home.get().and_then(Weak::upgrade);
@@ -207,6 +220,14 @@ impl Shard {
             drop(timers);
             self.bell.ring();
         }
+    }
+
+    /// How long its thread has waited for a processor so far, in nanoseconds; 0 if unknown.
+    pub(crate) fn waited(&self) -> u64 {
+        let seen = sys::glance(self.thread_id.load(Ordering::Relaxed));
+        seen.map_or(0, |seen| {
+            u64::try_from(seen.waited.as_nanos()).unwrap_or(u64::MAX)
+        })
     }
 
     /// The shard is stopping: timers may not expire any more.

@@ -13,7 +13,6 @@ use parking_lot::Mutex;
 use verbena_stream::Time;
 
 use super::Group;
-use crate::sys;
 
 /// How long bytes are counted for a rate, in nanoseconds.
 const WINDOW: u64 = 20_000_000;
@@ -119,14 +118,8 @@ impl Group {
             return false;
         }
         if over || lent {
-            // Timers run on the shard's thread.
-            let waited = || {
-                let seen = sys::glance(sys::thread_id());
-                seen.map_or(0, |seen| {
-                    u64::try_from(seen.waited.as_nanos()).unwrap_or(u64::MAX)
-                })
-            };
-            let way = comparison.next_way(now.nanos(), self.carried(), lent, waited);
+            let way =
+                comparison.next_way(now.nanos(), self.carried(), lent, || self.shard.waited());
             if way == Way::Polling {
                 if before != way {
                     self.wary_until.store(0, Ordering::Relaxed);
@@ -141,10 +134,7 @@ impl Group {
         if lent {
             self.return_to_shard(false);
         }
-        if !self.timed.swap(true, Ordering::SeqCst) {
-            self.shard
-                .at(now + Duration::from_nanos(WINDOW), self.token);
-        }
+        self.time(now, Duration::from_nanos(WINDOW));
         true
     }
 

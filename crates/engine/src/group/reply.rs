@@ -74,7 +74,7 @@ impl Group {
             self.reply.held.store(true, Ordering::Relaxed);
             self.absence.begin();
             self.polled.store(start.nanos(), Ordering::Relaxed);
-            self.time(start);
+            self.time_borrower(start);
         }
         let mut limit = SPIN;
         let mut now = start;

@@ -91,7 +91,7 @@ impl Group {
         self.loan.woke.store(true, Ordering::Relaxed);
         self.scatter();
         self.loan.asleep.fetch_sub(1, Ordering::SeqCst);
-        self.time(now);
+        self.time_borrower(now);
     }
 
     /// Makes the group's poller watch this channel; false if it watches another one on which a thread sleeps.
